@@ -1,0 +1,324 @@
+//! One layer: a tar stream → [`LayerIndex`], in one pass, keeping only what the inspection asks for.
+//!
+//! The stream may be plain, gzip or zstd; which one is told from its first bytes, since names and media types lie.
+
+use super::rootfs::{Change, Kept, LayerIndex, Node};
+use super::scan::Scanner;
+use std::io::{self, BufRead, BufReader, Read};
+
+/// What the inspection wants of a file's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    Nothing,
+    /// The content, up to [`MAX_CONTENT_BYTES`].
+    Content,
+    /// The markers inside ([`super::scan::Marker`]).
+    Markers,
+}
+
+/// Chooses by path (no leading slash) and size in bytes.
+pub type Harvest<'a> = &'a (dyn Fn(&str, u64) -> Want + Sync);
+
+/// Largest file whose content is kept. Package databases are a few megabytes; an image cannot make the tool hold more.
+pub const MAX_CONTENT_BYTES: u64 = 64 << 20;
+/// Largest total of kept content per layer.
+const MAX_LAYER_CONTENT_BYTES: u64 = 512 << 20;
+/// Most entries of one layer: twice what the largest public training images have.
+const MAX_ENTRIES: usize = 4_000_000;
+
+/// Why a layer cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    #[error("layer data ends in the middle of {path:?}: {missing} of its {size} bytes are missing")]
+    Truncated { path: String, size: u64, missing: u64 },
+    #[error("reading layer data")]
+    Io(#[from] io::Error),
+    #[error("layer entry {0:?} points outside the image's root")]
+    Escape(String),
+    #[error("layer has more than {MAX_ENTRIES} entries")]
+    TooManyEntries,
+    #[error("layer is compressed with {0}, which is not supported (known: none, gzip, zstd)")]
+    UnknownCompression(&'static str),
+}
+
+/// How a stream is compressed, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// Tells the compression from a stream's first bytes (at least 6, fewer only when the stream is shorter).
+pub fn sniff_compression(head: &[u8]) -> Result<Compression, LayerError> {
+    match head {
+        [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Compression::Zstd),
+        // A skippable frame may stand before the first data frame.
+        [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Err(LayerError::UnknownCompression("xz")),
+        [b'B', b'Z', b'h', ..] => Err(LayerError::UnknownCompression("bzip2")),
+        _ => Ok(Compression::None),
+    }
+}
+
+/// Undoes the compression of a stream, whatever it is.
+pub fn decompress<'a>(stream: impl Read + 'a) -> Result<Box<dyn Read + 'a>, LayerError> {
+    let mut stream = BufReader::with_capacity(64 << 10, stream);
+    Ok(match sniff_compression(stream.fill_buf()?)? {
+        Compression::None => Box::new(stream),
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+        Compression::Zstd => Box::new(zstd::Decoder::with_buffer(stream)?),
+    })
+}
+
+/// Whether a block looks like the first block of a tar archive (a header with a right checksum, or the end marker).
+pub fn is_tar_block(block: &[u8]) -> bool {
+    if block.len() < 512 {
+        return false;
+    }
+    let block = &block[..512];
+    if block.iter().all(|b| *b == 0) {
+        return true;
+    }
+    let mut header = tar::Header::new_old();
+    header.as_mut_bytes().copy_from_slice(block);
+    let sum: u32 = block
+        .iter()
+        .enumerate()
+        .map(|(at, b)| if (148..156).contains(&at) { 32 } else { u32::from(*b) })
+        .sum();
+    header.cksum().is_ok_and(|stored| stored == sum)
+}
+
+/// Reads one layer to its end.
+///
+/// # Errors
+/// A stream that ends inside an entry, an entry outside the root, a compression that is not known, or an I/O error.
+pub fn index_layer(stream: impl Read, layer: usize, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
+    let mut counted = CountingReader {
+        inner: decompress(stream)?,
+        bytes: 0,
+    };
+    let mut index = LayerIndex::default();
+    let mut content_bytes = 0;
+    let mut archive = tar::Archive::new(&mut counted);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        if index.changes.len() >= MAX_ENTRIES {
+            return Err(LayerError::TooManyEntries);
+        }
+        let raw = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let path = normalise(&raw)?;
+        if path.is_empty() {
+            continue;
+        }
+        let kind = entry.header().entry_type();
+        let change = if let Some(change) = whiteout(&path) {
+            index.changes.push(change);
+            continue;
+        } else if kind.is_dir() {
+            Change::Put(Node::Dir)
+        } else if kind.is_symlink() {
+            Change::Put(Node::Symlink(link_name(&entry)))
+        } else if kind.is_hard_link() {
+            Change::Link(normalise(&link_name(&entry))?)
+        } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
+            let size = entry.size();
+            let mode = entry.header().mode().unwrap_or(0);
+            let want = match harvest(&path, size) {
+                Want::Content if size > MAX_CONTENT_BYTES || content_bytes + size > MAX_LAYER_CONTENT_BYTES => None,
+                want => Some(want),
+            };
+            let kept = match want {
+                None => Kept::TooLarge,
+                Some(Want::Nothing) => Kept::Nothing,
+                Some(Want::Content) => {
+                    content_bytes += size;
+                    Kept::Content(read_whole(&mut entry, &path, size)?.into())
+                }
+                Some(Want::Markers) => Kept::Hits(scan(&mut entry, &path, size)?.finish().into()),
+            };
+            Change::Put(Node::File {
+                size,
+                mode,
+                kept,
+                layer,
+            })
+        } else if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
+            Change::Put(Node::Special)
+        } else {
+            // Global PAX headers and vendor types carry no file.
+            continue;
+        };
+        index.changes.push((path, change));
+    }
+    // The end marker and padding belong to the stream: a source that reports errors late does so here.
+    io::copy(&mut counted, &mut io::sink())?;
+    index.tar_bytes = counted.bytes;
+    Ok(index)
+}
+
+fn link_name(entry: &tar::Entry<'_, impl Read>) -> String {
+    entry
+        .link_name_bytes()
+        .map(|name| String::from_utf8_lossy(&name).into_owned())
+        .unwrap_or_default()
+}
+
+fn whiteout(path: &str) -> Option<(String, Change)> {
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let hidden = name.strip_prefix(".wh.")?;
+    if hidden == ".wh..opq" {
+        return Some((parent.to_owned(), Change::Opaque));
+    }
+    let path = if parent.is_empty() {
+        hidden.to_owned()
+    } else {
+        format!("{parent}/{hidden}")
+    };
+    Some((path, Change::Whiteout))
+}
+
+/// A path without leading `/` or `./`.
+fn normalise(raw: &str) -> Result<String, LayerError> {
+    let mut names = Vec::new();
+    for name in raw.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => return Err(LayerError::Escape(raw.to_owned())),
+            name => names.push(name),
+        }
+    }
+    Ok(names.join("/"))
+}
+
+fn read_whole(entry: &mut impl Read, path: &str, size: u64) -> Result<Vec<u8>, LayerError> {
+    let mut content = Vec::with_capacity(usize::try_from(size.min(MAX_CONTENT_BYTES)).unwrap_or(0));
+    let got = entry.take(MAX_CONTENT_BYTES).read_to_end(&mut content)? as u64;
+    expect_all(path, size, got)?;
+    Ok(content)
+}
+
+fn scan(entry: &mut impl Read, path: &str, size: u64) -> Result<Scanner, LayerError> {
+    let mut scanner = Scanner::default();
+    let mut buffer = vec![0; 256 << 10];
+    let mut got = 0;
+    loop {
+        match entry.read(&mut buffer)? {
+            0 => break,
+            n => {
+                scanner.push(&buffer[..n]);
+                got += n as u64;
+            }
+        }
+    }
+    expect_all(path, size, got)?;
+    Ok(scanner)
+}
+
+fn expect_all(path: &str, size: u64, got: u64) -> Result<(), LayerError> {
+    match size.checked_sub(got) {
+        None | Some(0) => Ok(()),
+        Some(missing) => Err(LayerError::Truncated {
+            path: path.to_owned(),
+            size,
+            missing,
+        }),
+    }
+}
+
+struct CountingReader<R> {
+    inner: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for CountingReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, path, *content).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn keep_all(_: &str, _: u64) -> Want {
+        Want::Content
+    }
+
+    #[test]
+    fn every_compression_gives_the_same_index() {
+        let plain = tar_of(&[
+            ("etc/os-release", b"ID=x"),
+            ("usr/.wh.gone", b""),
+            ("opt/.wh..wh..opq", b""),
+        ]);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+        // A skippable frame of three bytes in front.
+        let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3][..], &zstd].concat();
+        let expected = index_layer(&plain[..], 0, &keep_all).unwrap();
+        assert_eq!(expected.changes[1], ("usr/gone".to_owned(), Change::Whiteout));
+        assert_eq!(expected.changes[2], ("opt".to_owned(), Change::Opaque));
+        assert_eq!(expected.tar_bytes, plain.len() as u64);
+        for packed in [&gzip, &zstd, &skippable] {
+            assert_eq!(index_layer(&packed[..], 0, &keep_all).unwrap(), expected);
+        }
+        let error = index_layer(&b"\xfd7zXZ\0rest"[..], 0, &keep_all).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "layer is compressed with xz, which is not supported (known: none, gzip, zstd)"
+        );
+    }
+
+    #[test]
+    fn a_stream_that_ends_early_is_an_error() {
+        let plain = tar_of(&[("usr/lib/libx.so", &[7; 3000])]);
+        for want in [Want::Content, Want::Markers, Want::Nothing] {
+            let harvest = move |_: &str, _: u64| want;
+            let cut = index_layer(&plain[..2000], 0, &harvest);
+            assert!(cut.is_err(), "{want:?}: {cut:?}");
+        }
+    }
+
+    #[test]
+    fn entries_outside_the_root_are_refused() {
+        let mut plain = tar_of(&[("aa/bb/evil", b"x")]);
+        // The builder refuses such a name, so it is patched in, with its checksum.
+        plain[..10].copy_from_slice(b"../../evil");
+        let mut header = tar::Header::new_old();
+        header.as_mut_bytes().copy_from_slice(&plain[..512]);
+        header.set_cksum();
+        plain[..512].copy_from_slice(header.as_bytes());
+        let error = index_layer(&plain[..], 0, &keep_all).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "layer entry \"../../evil\" points outside the image's root"
+        );
+    }
+
+    #[test]
+    fn tar_blocks_are_told_from_json() {
+        assert!(is_tar_block(&tar_of(&[("a", b"b")])));
+        assert!(is_tar_block(&[0; 1024]));
+        assert!(!is_tar_block(&[b' '; 600]));
+        assert!(!is_tar_block(b"{}"));
+    }
+}

@@ -1,0 +1,9 @@
+//! Makes a CUDA container image ready for RDMA training on a cloud fabric, and proves that it is.
+//!
+//! Data flows one way: an image source gives a root file system (`image`), the inspection turns it into facts
+//! (`inspect` → `facts`), checks judge facts (`checks`), reports show findings (`report`). A build plans the swap from the
+//! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). `cli` is at the top.
+
+pub mod distro;
+pub mod image;
+pub mod units;

@@ -5,5 +5,8 @@
 //! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). `cli` is at the top.
 
 pub mod distro;
+pub mod facts;
 pub mod image;
+pub mod inspect;
 pub mod units;
+pub mod versions;

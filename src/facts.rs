@@ -1,0 +1,350 @@
+//! What is known of an image: plain data, saved and loaded as JSON.
+//!
+//! `inspect` fills these types; `checks`, `plan` and `report` read them. Nothing here decides anything. Lists are sorted
+//! by path or name, so that the same image gives the same bytes.
+
+use crate::distro::Distro;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the JSON form; raised when a key changes its meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything read from one image.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImageFacts {
+    pub schema_version: u32,
+    pub image: ImageIdentity,
+    pub config: ConfigFacts,
+    /// `None`: no os-release or `*-release` file says it.
+    pub distro: Option<Distro>,
+    pub packages: PackageFacts,
+    pub ofed: OfedFacts,
+    pub verbs: VerbsFacts,
+    /// Every copy of libnccl, and libraries with NCCL linked in.
+    pub nccl: Vec<NcclCopy>,
+    pub cuda: CudaFacts,
+    /// The interpreter that `python3` on the image's PATH starts.
+    pub python3: Option<Python>,
+}
+
+/// Which image it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageIdentity {
+    /// What the user asked for, with its source (`docker-daemon:nvidia/cuda:12.4`).
+    pub reference: String,
+    /// Digest of the config: Docker's image id.
+    pub id: String,
+    pub repo_tags: Vec<String>,
+    /// `name@sha256:…`, where the image was pulled from a registry.
+    pub repo_digests: Vec<String>,
+    pub os: String,
+    /// Go's name (`amd64`, `arm64`).
+    pub architecture: String,
+    pub variant: Option<String>,
+    /// Bottom first.
+    pub layers: Vec<LayerFacts>,
+}
+
+impl ImageIdentity {
+    /// Sum of the uncompressed layers, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.tar_bytes).sum()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerFacts {
+    pub diff_id: String,
+    pub tar_bytes: u64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub created_by: String,
+}
+
+/// What a container of the image starts with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigFacts {
+    /// In order; a later one wins.
+    pub env: Vec<(String, String)>,
+    /// Empty means root.
+    pub user: String,
+    pub entrypoint: Vec<String>,
+    pub cmd: Vec<String>,
+    /// The shell of `RUN`, where the image sets one.
+    pub shell: Vec<String>,
+    pub working_dir: String,
+    pub labels: BTreeMap<String, String>,
+    /// Triggers that run at the start of a build FROM this image.
+    pub on_build: Vec<String>,
+    /// The engine gave no config at all: what stands above is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
+}
+
+impl ConfigFacts {
+    /// The value that a process in the container sees.
+    pub fn env(&self, name: &str) -> Option<&str> {
+        self.env
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Whether processes start as root.
+    pub fn runs_as_root(&self) -> bool {
+        let name = self.user.split(':').next().unwrap_or_default();
+        matches!(name, "" | "root" | "0")
+    }
+}
+
+/// Which package database the image has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PackageManager {
+    /// `/var/lib/dpkg/status`
+    Dpkg,
+    /// `/var/lib/dpkg/status.d/*`, as distroless images have it: no apt in the image.
+    DpkgStatusD,
+    /// An rpm database is there; this version does not read it.
+    RpmUnread,
+    /// No package database was found.
+    None,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageFacts {
+    pub manager: PackageManager,
+    /// Sorted by name, then architecture. Holds also what is only half there.
+    pub list: Vec<Package>,
+}
+
+impl PackageFacts {
+    /// The installed package of a name, native architecture first.
+    pub fn installed(&self, name: &str) -> Option<&Package> {
+        self.list
+            .iter()
+            .find(|package| package.name == name && package.is_installed())
+    }
+
+    pub fn all_installed(&self) -> impl Iterator<Item = &Package> {
+        self.list.iter().filter(|package| package.is_installed())
+    }
+}
+
+/// dpkg's state of a package (dpkg-query(1), "package status").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PackageState {
+    Installed,
+    /// Removed; its configuration files are still there.
+    ConfigFiles,
+    /// Half-installed, unpacked, half-configured or waiting for triggers.
+    Broken,
+    NotInstalled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Package {
+    pub name: String,
+    pub version: String,
+    pub architecture: String,
+    pub state: PackageState,
+    /// `apt-mark hold`
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
+    /// Source package, where it differs from the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// `Depends` and `Pre-Depends` as the database has them; empty when none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub depends: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provides: String,
+}
+
+impl Package {
+    pub fn is_installed(&self) -> bool {
+        self.state == PackageState::Installed
+    }
+
+    /// Whether Mellanox built it: their versions carry `mlnx` (`2307mlnx47-1.2310119`).
+    pub fn is_mlnx_build(&self) -> bool {
+        self.version.to_ascii_lowercase().contains("mlnx")
+    }
+}
+
+/// What a Mellanox OFED or DOCA installation left in the image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfedFacts {
+    /// Names of installed packages that are OFED's: built by Mellanox, or OFED's own tools.
+    pub packages: Vec<String>,
+    /// apt sources that name a Mellanox or DOCA repository.
+    pub apt_sources: Vec<AptSource>,
+    /// Keys that only such a repository needs.
+    pub apt_keys: Vec<String>,
+    /// Directories that hold OFED files: `/opt/mellanox`, unpacked installers.
+    pub directories: Vec<OfedDirectory>,
+    /// Files in `/etc/ld.so.conf.d` that name such a directory.
+    pub loader_configs: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AptSource {
+    pub path: String,
+    /// The lines that name the repository.
+    pub lines: Vec<String>,
+    /// Other repositories stand in the same file, so that the file as a whole must stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfedDirectory {
+    pub path: String,
+    pub files: u64,
+    pub size_bytes: u64,
+    /// Installed packages that own files in it, sorted.
+    pub owners: Vec<String>,
+}
+
+/// The verbs userspace: libibverbs and what it would load.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerbsFacts {
+    /// Every `libibverbs.so.1*` that is a file.
+    pub libraries: Vec<VerbsLibrary>,
+    /// Every `lib*-rdmav<N>.so`.
+    pub providers: Vec<Provider>,
+    /// Every `/etc/libibverbs.d/*.driver`.
+    pub driver_files: Vec<DriverFile>,
+    /// Whether `ibv_devinfo` knows the eRDMA transport, as only the vendor's build does; `None` without `ibv_devinfo`.
+    pub erdma_transport: Option<bool>,
+    /// Packages that `/etc/apt/preferences.d/erdma` pins, with their versions: a swap by rdmaprep asserted that they came
+    /// from the vendor's repository.
+    pub pinned: BTreeMap<String, String>,
+}
+
+impl VerbsFacts {
+    /// The library that the loader would open for `libibverbs.so.1`.
+    pub fn loaded(&self) -> Option<&VerbsLibrary> {
+        self.libraries.iter().find(|library| library.loaded)
+    }
+
+    /// Providers of a driver that the given libibverbs can open: beside it, and of its ABI.
+    pub fn usable_providers<'a>(&'a self, library: &'a VerbsLibrary) -> impl Iterator<Item = &'a Provider> {
+        self.providers
+            .iter()
+            .filter(|p| p.directory() == library.provider_directory() && Some(p.abi) == library.provider_abi)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerbsLibrary {
+    /// Real path.
+    pub path: String,
+    /// The N of the `-rdmav<N>.so` files that it opens; `None`: its bytes do not say.
+    pub provider_abi: Option<u32>,
+    /// The loader's first choice for `libibverbs.so.1`.
+    pub loaded: bool,
+    /// Installed package that owns it.
+    pub package: Option<String>,
+}
+
+impl VerbsLibrary {
+    /// Where libibverbs looks for its providers: `libibverbs/` beside itself.
+    pub fn provider_directory(&self) -> String {
+        let directory = self.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        format!("{directory}/libibverbs")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provider {
+    /// Real path of `lib<driver>-rdmav<abi>.so`.
+    pub path: String,
+    pub driver: String,
+    pub abi: u32,
+    pub package: Option<String>,
+}
+
+impl Provider {
+    fn directory(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |(directory, _)| directory)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverFile {
+    pub path: String,
+    /// The driver named in it; `None`: no `driver` line.
+    pub driver: Option<String>,
+    pub package: Option<String>,
+}
+
+/// How a copy of NCCL came into the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NcclKind {
+    /// In a directory of the system's loader.
+    System,
+    /// Under `site-packages/nvidia/nccl`.
+    Wheel,
+    /// Linked into another library, such as `libtorch_cuda.so`.
+    Static,
+    /// Anywhere else: conda, HPC-X, a user's own directory.
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NcclCopy {
+    /// Real path.
+    pub path: String,
+    pub kind: NcclKind,
+    /// As the library itself prints it (`2.21.5`), never from a package or variable; `None`: it carries no version text.
+    pub version: Option<String>,
+    /// The CUDA version that it was built with (`12.4`).
+    pub built_for_cuda: Option<String>,
+    /// The loader's first choice for `libnccl.so.2`.
+    pub loaded: bool,
+    pub package: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CudaFacts {
+    /// The version by the strongest evidence (`12.4`).
+    pub version: Option<String>,
+    /// All evidence, strongest first.
+    pub evidence: Vec<CudaEvidence>,
+}
+
+/// Kinds of evidence for a CUDA version, strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CudaSource {
+    VersionJson,
+    VersionTxt,
+    /// The real name of libcudart (`libcudart.so.12.4.127`).
+    Libcudart,
+    Package,
+    /// A `nvidia-cuda-runtime-cu12` wheel.
+    Wheel,
+    /// `CUDA_VERSION`: a hint only.
+    Env,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CudaEvidence {
+    pub source: CudaSource,
+    /// `major.minor`
+    pub version: String,
+    /// Path, package or variable.
+    pub from: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Python {
+    /// Path on the image's PATH.
+    pub path: String,
+    /// From the interpreter's real file name (`3.11`); `None` when that does not say.
+    pub version: Option<String>,
+}

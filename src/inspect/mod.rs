@@ -1,0 +1,157 @@
+//! [`Image`] → [`ImageFacts`]: reads what is there, judges nothing.
+//!
+//! Each part says which files it needs while the layers stream past ([`harvest`]), and reads them from the merged tree
+//! afterwards.
+
+mod cuda;
+pub mod loader;
+mod nccl;
+mod ofed;
+pub mod packages;
+mod python;
+mod verbs;
+
+use crate::distro::{self, Distro};
+use crate::facts::{ConfigFacts, ImageFacts, ImageIdentity, LayerFacts, SCHEMA_VERSION};
+use crate::image::layer::Want;
+use crate::image::rootfs::RootFs;
+use crate::image::{ConfigFile, Image};
+use std::collections::BTreeSet;
+
+/// Why an image that was read cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    #[error("package database /{path} cannot be read: {problem}")]
+    Database { path: String, problem: String },
+    #[error("/{0} is larger than the {limit} that the inspection reads", limit = crate::units::Bytes(crate::image::layer::MAX_CONTENT_BYTES))]
+    TooLarge(String),
+}
+
+/// Which content the inspection needs, by path (no leading slash) and size in bytes.
+pub fn harvest(path: &str, _size_bytes: u64) -> Want {
+    if packages::wants(path)
+        || loader::wants(path)
+        || ofed::wants(path)
+        || verbs::wants(path)
+        || cuda::wants(path)
+        || RELEASE_FILES.contains(&path)
+    {
+        Want::Content
+    } else if nccl::wants_markers(path) || verbs::wants_markers(path) {
+        Want::Markers
+    } else {
+        Want::Nothing
+    }
+}
+
+/// Reads all facts. `reference` is what the user asked for, with its source.
+///
+/// # Errors
+/// A database or file that is there and cannot be read: never taken for "not there".
+pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectError> {
+    let fs = &image.rootfs;
+    let architecture = image.config.architecture.clone();
+    let config = config_facts(&image.config);
+    let packages = packages::load_packages(fs, &architecture)?;
+    let directories = loader::search_path(fs, config.env("LD_LIBRARY_PATH"), &architecture);
+
+    // Ownership costs a pass over all of dpkg's lists, so it is asked for all paths at once.
+    let mut paths = BTreeSet::new();
+    paths.extend(verbs::paths(fs));
+    paths.extend(nccl::paths(fs));
+    let owners = packages::Owners::find(fs, &packages, paths);
+
+    Ok(ImageFacts {
+        schema_version: SCHEMA_VERSION,
+        image: ImageIdentity {
+            reference,
+            id: image.id.clone(),
+            repo_tags: image.repo_tags.clone(),
+            repo_digests: image.repo_digests.clone(),
+            os: image.config.os.clone(),
+            architecture,
+            variant: image.config.variant.clone(),
+            layers: image
+                .layers
+                .iter()
+                .map(|layer| LayerFacts {
+                    diff_id: layer.diff_id.clone(),
+                    tar_bytes: layer.tar_bytes,
+                    created_by: layer.created_by.clone(),
+                })
+                .collect(),
+        },
+        distro: load_distro(fs),
+        ofed: ofed::load_ofed(fs, &packages),
+        verbs: verbs::load_verbs(fs, &directories, &owners),
+        nccl: nccl::load_nccl(fs, &directories, &owners),
+        cuda: cuda::load_cuda(fs, &packages, &config),
+        python3: python::load_python3(fs, &config),
+        packages,
+        config,
+    })
+}
+
+/// `/etc/os-release` wins over `/usr/lib/os-release`; either may be a link to the other.
+const RELEASE_FILES: [&str; 5] = [
+    "etc/os-release",
+    "usr/lib/os-release",
+    "etc/centos-release",
+    "etc/redhat-release",
+    "etc/system-release",
+];
+
+fn load_distro(fs: &RootFs) -> Option<Distro> {
+    let read = |path: &&str| fs.text(path);
+    RELEASE_FILES[..2]
+        .iter()
+        .filter_map(read)
+        .find_map(|text| distro::parse_os_release(&text))
+        .or_else(|| {
+            RELEASE_FILES[2..]
+                .iter()
+                .filter_map(read)
+                .find_map(|text| distro::parse_release_line(&text))
+        })
+}
+
+fn config_facts(file: &ConfigFile) -> ConfigFacts {
+    let missing = file.config.is_none();
+    let config = file.config.clone().unwrap_or_default();
+    ConfigFacts {
+        env: config
+            .env
+            .unwrap_or_default()
+            .into_iter()
+            .map(|pair| match pair.split_once('=') {
+                Some((name, value)) => (name.to_owned(), value.to_owned()),
+                None => (pair, String::new()),
+            })
+            .collect(),
+        user: config.user.unwrap_or_default(),
+        entrypoint: config.entrypoint.unwrap_or_default(),
+        cmd: config.cmd.unwrap_or_default(),
+        shell: config.shell.unwrap_or_default(),
+        working_dir: config.working_dir.unwrap_or_default(),
+        labels: config.labels.unwrap_or_default(),
+        on_build: config.on_build.unwrap_or_default(),
+        missing,
+    }
+}
+
+/// Paths of the files whose last name passes `matches`, as the tree has them: links are left out.
+fn files_named(fs: &RootFs, matches: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    fs.walk("", &mut |path, node| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if matches(name) && matches!(node, crate::image::rootfs::Node::File { .. }) {
+            found.push(path.to_owned());
+        }
+    });
+    found
+}
+
+/// A path as people write it.
+fn absolute(path: &str) -> String {
+    format!("/{path}")
+}

@@ -1,0 +1,180 @@
+//! libibverbs, its providers and their configuration.
+//!
+//! libibverbs opens `libibverbs/lib<driver>-rdmav<N>.so` beside itself for every `driver` line in `/etc/libibverbs.d`; N
+//! is the ABI of its own build (rdma-core `libibverbs/CMakeLists.txt`, `dynamic_driver.c`).
+
+use super::packages::Owners;
+use super::{absolute, files_named, loader};
+use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary};
+use crate::image::rootfs::{Kept, Node, RootFs};
+use crate::image::scan::{Hit, Marker};
+use std::collections::BTreeMap;
+
+const DRIVER_DIR: &str = "etc/libibverbs.d";
+/// Written by rdmaprep's own swap.
+const PIN_FILE: &str = "etc/apt/preferences.d/erdma";
+const DEVINFO: &str = "usr/bin/ibv_devinfo";
+
+/// Whether the content of a path is needed here.
+pub fn wants(path: &str) -> bool {
+    path == PIN_FILE || (path.starts_with(DRIVER_DIR) && path.ends_with(".driver"))
+}
+
+/// Whether the markers in a binary are needed here.
+pub fn wants_markers(path: &str) -> bool {
+    path == DEVINFO || is_library_name(file_name(path))
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn is_library_name(name: &str) -> bool {
+    name == "libibverbs.so" || name.starts_with("libibverbs.so.")
+}
+
+/// Splits `liberdma-rdmav34.so` into driver and ABI.
+pub fn parse_provider_name(name: &str) -> Option<(&str, u32)> {
+    let (driver, abi) = name.strip_prefix("lib")?.strip_suffix(".so")?.rsplit_once("-rdmav")?;
+    Some((driver, abi.parse().ok()?))
+}
+
+/// The driver that a `.driver` file names.
+pub fn parse_driver_file(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let mut words = line.trim().split_whitespace();
+        (words.next() == Some("driver")).then(|| words.next()).flatten()
+    })
+}
+
+/// Paths whose owner matters here.
+pub fn paths(fs: &RootFs) -> Vec<String> {
+    let mut paths = files_named(fs, is_library_name);
+    paths.extend(provider_paths(fs));
+    paths.extend(driver_paths(fs));
+    paths
+}
+
+/// Provider files by name. Many are links to a library one directory up, so a link counts when it leads somewhere.
+fn provider_paths(fs: &RootFs) -> Vec<String> {
+    let mut found = Vec::new();
+    fs.walk("", &mut |path, node| {
+        let usable = match node {
+            Node::File { .. } => true,
+            Node::Symlink(_) => matches!(fs.get(path), Some(Node::File { .. })),
+            Node::Dir | Node::Special => false,
+        };
+        if usable && parse_provider_name(file_name(path)).is_some() {
+            found.push(path.to_owned());
+        }
+    });
+    found
+}
+
+fn driver_paths(fs: &RootFs) -> Vec<String> {
+    let names = fs.list(DRIVER_DIR);
+    names
+        .into_iter()
+        .filter(|name| name.ends_with(".driver"))
+        .map(|name| format!("{DRIVER_DIR}/{name}"))
+        .collect()
+}
+
+/// Collects the verbs userspace.
+pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> VerbsFacts {
+    let loaded = loader::resolve(fs, directories, "libibverbs.so.1");
+    VerbsFacts {
+        libraries: files_named(fs, is_library_name)
+            .into_iter()
+            .map(|path| VerbsLibrary {
+                provider_abi: provider_abi(fs, &path),
+                loaded: loaded.as_deref() == Some(&path),
+                package: owners.of(&path),
+                path: absolute(&path),
+            })
+            .collect(),
+        providers: provider_paths(fs)
+            .into_iter()
+            .filter_map(|path| {
+                let (driver, abi) = parse_provider_name(file_name(&path))?;
+                Some(Provider {
+                    driver: driver.to_owned(),
+                    abi,
+                    package: owners.of(&path),
+                    path: absolute(&path),
+                })
+            })
+            .collect(),
+        driver_files: driver_paths(fs)
+            .into_iter()
+            .map(|path| DriverFile {
+                driver: fs
+                    .text(&path)
+                    .and_then(|text| parse_driver_file(&text).map(str::to_owned)),
+                package: owners.of(&path),
+                path: absolute(&path),
+            })
+            .collect(),
+        erdma_transport: hits(fs, DEVINFO).map(|hits| hits.iter().any(|hit| hit.marker == Marker::ErdmaTransport)),
+        pinned: fs.text(PIN_FILE).map(|text| parse_pins(&text)).unwrap_or_default(),
+    }
+}
+
+/// The markers found in a binary; `None` when it is not there.
+pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
+    match fs.get(path)? {
+        Node::File {
+            kept: Kept::Hits(hits), ..
+        } => Some(hits),
+        _ => None,
+    }
+}
+
+fn provider_abi(fs: &RootFs, path: &str) -> Option<u32> {
+    let hits = hits(fs, path)?;
+    let number = |marker: Marker| {
+        hits.iter().filter(|hit| hit.marker == marker).find_map(|hit| {
+            let digits: String = hit.tail.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        })
+    };
+    number(Marker::ProviderSuffix).or_else(|| number(Marker::VerbsPrivateAbi))
+}
+
+/// Package → version of an apt preferences file with exact versions.
+fn parse_pins(text: &str) -> BTreeMap<String, String> {
+    text.split("\n\n")
+        .filter_map(|stanza| {
+            let field = |name: &str| stanza.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            Some((field("Package:")?.to_owned(), field("Pin: version")?.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provider_names() {
+        assert_eq!(parse_provider_name("liberdma-rdmav34.so"), Some(("erdma", 34)));
+        assert_eq!(parse_provider_name("libbnxt_re-rdmav59.so"), Some(("bnxt_re", 59)));
+        assert_eq!(parse_provider_name("libmlx5.so.1"), None);
+        assert_eq!(parse_provider_name("libx-rdmav.so"), None);
+    }
+
+    #[test]
+    fn driver_lines() {
+        assert_eq!(parse_driver_file("# c\n driver erdma\n"), Some("erdma"));
+        assert_eq!(parse_driver_file("drivers erdma\n"), None);
+    }
+
+    #[test]
+    fn pins() {
+        let text = "Package: libibverbs1\nPin: version 44.1-2\nPin-Priority: 1001\n\nPackage: x\nPin: origin y\n";
+        assert_eq!(
+            parse_pins(text),
+            BTreeMap::from([("libibverbs1".to_owned(), "44.1-2".to_owned())])
+        );
+    }
+}

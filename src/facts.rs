@@ -219,6 +219,8 @@ pub struct VerbsFacts {
     pub driver_files: Vec<DriverFile>,
     /// Whether `ibv_devinfo` knows the eRDMA transport, as only the vendor's build does; `None` without `ibv_devinfo`.
     pub erdma_transport: Option<bool>,
+    /// apt sources that name an eRDMA repository.
+    pub vendor_sources: Vec<AptSource>,
     /// Packages that `/etc/apt/preferences.d/erdma` pins, with their versions: a swap by rdmaprep asserted that they came
     /// from the vendor's repository.
     pub pinned: BTreeMap<String, String>,

@@ -5,8 +5,11 @@
 //! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). `cli` is at the top.
 
 pub mod distro;
+pub mod dockerfile;
+pub mod fabric;
 pub mod facts;
 pub mod image;
 pub mod inspect;
+pub mod plan;
 pub mod units;
 pub mod versions;

@@ -34,7 +34,7 @@ pub fn wants(path: &str) -> bool {
 
 /// Collects the residue.
 pub fn load_ofed(fs: &RootFs, packages: &PackageFacts) -> OfedFacts {
-    let apt_sources = load_sources(fs);
+    let apt_sources = load_sources(fs, names_ofed_repository);
     OfedFacts {
         packages: packages
             .all_installed()
@@ -72,7 +72,8 @@ fn names_ofed_repository(text: &str) -> bool {
     text.contains("mellanox") || text.contains("mlnx") || text.contains("/doca/")
 }
 
-fn load_sources(fs: &RootFs) -> Vec<AptSource> {
+/// apt sources with an entry whose address `is_wanted`.
+pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str) -> bool) -> Vec<AptSource> {
     let mut paths = vec![SOURCES_LIST.to_owned()];
     paths.extend(
         fs.list(SOURCES_DIR)
@@ -81,12 +82,12 @@ fn load_sources(fs: &RootFs) -> Vec<AptSource> {
     );
     paths
         .iter()
-        .filter_map(|path| parse_source(path, &fs.text(path)?))
+        .filter_map(|path| parse_source(path, &fs.text(path)?, &is_wanted))
         .collect()
 }
 
-/// Reads one apt source file, one-line or deb822 style. `None`: it names no OFED repository.
-fn parse_source(path: &str, text: &str) -> Option<AptSource> {
+/// Reads one apt source file, one-line or deb822 style. `None`: it names no wanted repository.
+fn parse_source(path: &str, text: &str, is_wanted: impl Fn(&str) -> bool) -> Option<AptSource> {
     let entries: Vec<String> = if path.ends_with(".sources") {
         text.split("\n\n")
             .map(|p| p.trim().to_owned())
@@ -96,12 +97,9 @@ fn parse_source(path: &str, text: &str) -> Option<AptSource> {
         let line = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
         text.lines().map(line).filter(|line| line.starts_with("deb")).collect()
     };
-    let (ofed, other): (Vec<String>, Vec<String>) = entries.into_iter().partition(|entry| {
-        entry
-            .split_whitespace()
-            .filter(|w| is_address(w))
-            .any(names_ofed_repository)
-    });
+    let (ofed, other): (Vec<String>, Vec<String>) = entries
+        .into_iter()
+        .partition(|entry| entry.split_whitespace().filter(|w| is_address(w)).any(&is_wanted));
     (!ofed.is_empty()).then(|| AptSource {
         path: absolute(path),
         lines: ofed,
@@ -212,18 +210,31 @@ mod tests {
     #[test]
     fn one_line_sources() {
         let line = "deb [signed-by=/k.gpg] http://linux.mellanox.com/public/repo/mlnx_ofed/23.10/debian12.1/x86_64 ./";
-        let source = parse_source("etc/apt/sources.list.d/a.list", &format!("# deb x\n{line} # note\n")).unwrap();
+        let source = parse_source(
+            "etc/apt/sources.list.d/a.list",
+            &format!("# deb x\n{line} # note\n"),
+            names_ofed_repository,
+        )
+        .unwrap();
         assert_eq!(
             (source.lines.as_slice(), source.shared),
             ([line.to_owned()].as_slice(), false)
         );
         let both = format!("{line}\ndeb http://example.com/debian bookworm main\n");
-        assert!(parse_source("etc/apt/sources.list", &both).unwrap().shared);
+        assert!(
+            parse_source("etc/apt/sources.list", &both, names_ofed_repository)
+                .unwrap()
+                .shared
+        );
         // A key that is named after Mellanox does not make the repository theirs.
         let other = "deb [signed-by=/usr/share/keyrings/mellanox.gpg] http://example.com/debian bookworm main\n";
-        assert_eq!(parse_source("etc/apt/sources.list", other), None);
+        assert_eq!(parse_source("etc/apt/sources.list", other, names_ofed_repository), None);
         assert_eq!(
-            parse_source("etc/apt/sources.list", "#deb http://linux.mellanox.com/x ./\n"),
+            parse_source(
+                "etc/apt/sources.list",
+                "#deb http://linux.mellanox.com/x ./\n",
+                names_ofed_repository
+            ),
             None
         );
     }
@@ -232,11 +243,11 @@ mod tests {
     fn deb822_sources() {
         let text =
             "Types: deb\nURIs: https://linux.mellanox.com/public/repo/doca/2.9.0/ubuntu22.04/x86_64/\nSuites: ./\n";
-        let source = parse_source("etc/apt/sources.list.d/doca.sources", text).unwrap();
+        let source = parse_source("etc/apt/sources.list.d/doca.sources", text, names_ofed_repository).unwrap();
         assert!(!source.shared);
         let both = format!("{text}\nTypes: deb\nURIs: http://example.com\nSuites: x\n");
         assert!(
-            parse_source("etc/apt/sources.list.d/doca.sources", &both)
+            parse_source("etc/apt/sources.list.d/doca.sources", &both, names_ofed_repository)
                 .unwrap()
                 .shared
         );

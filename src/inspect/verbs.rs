@@ -4,7 +4,7 @@
 //! is the ABI of its own build (rdma-core `libibverbs/CMakeLists.txt`, `dynamic_driver.c`).
 
 use super::packages::Owners;
-use super::{absolute, files_named, loader};
+use super::{absolute, files_named, loader, ofed};
 use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary};
 use crate::image::rootfs::{Kept, Node, RootFs};
 use crate::image::scan::{Hit, Marker};
@@ -116,6 +116,7 @@ pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> Verbs
             })
             .collect(),
         erdma_transport: hits(fs, DEVINFO).map(|hits| hits.iter().any(|hit| hit.marker == Marker::ErdmaTransport)),
+        vendor_sources: ofed::load_sources(fs, |address| address.contains("/erdma/apt")),
         pinned: fs.text(PIN_FILE).map(|text| parse_pins(&text)).unwrap_or_default(),
     }
 }

@@ -1,0 +1,105 @@
+//! [`SwapPlan`] → Dockerfile text. Pure: the same plan gives the same bytes.
+//!
+//! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
+//! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
+
+use crate::plan::SwapPlan;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, Value, context};
+use std::collections::BTreeSet;
+
+const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
+
+/// Writes the Dockerfile of a swap.
+///
+/// # Panics
+/// When the template does not fit the plan's type, which the tests of this module rule out.
+pub fn render_dockerfile(plan: &SwapPlan) -> String {
+    let companions = || plan.companions.iter().map(|companion| companion.name.clone());
+    let family: BTreeSet<String> = plan.install.iter().flatten().cloned().chain(companions()).collect();
+    let removable: BTreeSet<String> = family
+        .iter()
+        .chain(&plan.purge)
+        .chain(&plan.superseded)
+        .cloned()
+        .collect();
+    let constants = context! {
+        version => env!("CARGO_PKG_VERSION"),
+        removable,
+        family,
+        // How `ldconfig -p` names the architecture (glibc, ldconfig `flags`).
+        loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
+    };
+    environment()
+        .and_then(|env| {
+            env.get_template("apt")?
+                .render(context! { ..Value::from(Serde(plan)), ..constants })
+        })
+        .unwrap_or_else(|error| panic!("the apt template does not fit the plan: {error:#}"))
+}
+
+fn environment() -> Result<Environment<'static>, minijinja::Error> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .keep_trailing_newline(true)
+            .build()?,
+    );
+    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    env.add_filter("sh", |text: String| shell_quote(&text));
+    // A leading space each, so that an empty list leaves nothing behind.
+    env.add_filter("words", |words: Vec<String>| {
+        words.iter().map(|w| format!(" {}", shell_quote(w))).collect::<String>()
+    });
+    env.add_filter("json_array", |words: Vec<String>| {
+        serde_json::Value::from(words).to_string()
+    });
+    env.add_filter("quoted", |text: String| dockerfile_quote(&text));
+    env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
+    env.add_template("apt", APT_TEMPLATE)?;
+    Ok(env)
+}
+
+/// One word for a POSIX shell; left bare where nothing in it means anything to the shell.
+fn shell_quote(text: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || "/._-:=+@%,".contains(c);
+    if !text.is_empty() && text.chars().all(bare) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// A value of a `LABEL` instruction.
+fn dockerfile_quote(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        if matches!(c, '"' | '\\' | '$') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_words() {
+        assert_eq!(shell_quote("/etc/a-b.list"), "/etc/a-b.list");
+        assert_eq!(shell_quote("/etc/$(id) it's"), r"'/etc/$(id) it'\''s'");
+        assert_eq!(shell_quote(""), "''");
+    }
+
+    #[test]
+    fn label_values() {
+        assert_eq!(dockerfile_quote(r#"a"b$c\"#), r#""a\"b\$c\\""#);
+    }
+}

@@ -1,0 +1,53 @@
+//! Alibaba Cloud eRDMA.
+//!
+//! Sources: Alibaba Cloud help, "Use eRDMA in a Docker container" and "Use eRDMA for distributed training" (PAI), read
+//! 2026-11; aliyun `elastic-rdma-drivers` 0.2.37, `scripts/patches` (package version, `ibv_devinfo` transport).
+
+use super::{Fabric, SupportedDistro};
+
+const X86: &[&str] = &["amd64"];
+const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
+
+pub const ERDMA: Fabric = Fabric {
+    id: "erdma",
+    title: "Alibaba eRDMA",
+    driver: "erdma",
+    // Both pages install these four; librdmacm1 took a new name with the 64-bit time transition of Ubuntu 24.04.
+    apt_packages: &[
+        &["libibverbs1"],
+        &["ibverbs-providers"],
+        &["ibverbs-utils"],
+        &["librdmacm1t64", "librdmacm1"],
+    ],
+    // elastic-rdma-drivers, scripts/patches/0014.
+    published_version: "44.1-2",
+    public_mirror: "http://mirrors.aliyun.com/erdma",
+    vpc_mirror: "http://mirrors.cloud.aliyuncs.com/erdma",
+    distros: &[
+        // The page lists 24.04 once under x86 and once under x86 and Arm; the repository decides.
+        SupportedDistro {
+            id: "ubuntu",
+            version: "24.04",
+            suite: "noble/erdma",
+            architectures: X86_AND_ARM,
+        },
+        SupportedDistro {
+            id: "ubuntu",
+            version: "22.04",
+            suite: "jammy/erdma",
+            architectures: X86_AND_ARM,
+        },
+        SupportedDistro {
+            id: "ubuntu",
+            version: "20.04",
+            suite: "focal/erdma",
+            architectures: X86,
+        },
+        SupportedDistro {
+            id: "ubuntu",
+            version: "18.04",
+            suite: "bionic/erdma",
+            architectures: X86,
+        },
+    ],
+};

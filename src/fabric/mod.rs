@@ -1,0 +1,311 @@
+//! RDMA fabrics as data: which packages, where from, for which distributions.
+//!
+//! A fabric is added by a file beside this one and an entry in [`FABRICS`].
+
+pub mod erdma;
+
+use crate::distro::Distro;
+use serde::Serialize;
+
+/// The userspace stack of one fabric.
+#[derive(Debug)]
+pub struct Fabric {
+    /// `erdma`
+    pub id: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// Name of the verbs driver: `lib<driver>-rdmav<N>.so`, `driver <driver>`.
+    pub driver: &'static str,
+    /// Packages that a job needs. Each inner list holds the names that one package has in different distributions, in the
+    /// order to try.
+    pub apt_packages: &'static [&'static [&'static str]],
+    /// Version of the vendor's packages, where one was published.
+    pub published_version: &'static str,
+    pub public_mirror: &'static str,
+    /// Resolves only inside the vendor's VPC.
+    pub vpc_mirror: &'static str,
+    pub distros: &'static [SupportedDistro],
+}
+
+/// A distribution that the vendor lists.
+#[derive(Debug)]
+pub struct SupportedDistro {
+    pub id: &'static str,
+    pub version: &'static str,
+    /// apt suite in the vendor's repository.
+    pub suite: &'static str,
+    /// Go's names.
+    pub architectures: &'static [&'static str],
+}
+
+/// Every fabric known.
+pub const FABRICS: [&Fabric; 1] = [&erdma::ERDMA];
+
+/// Finds a fabric by id.
+pub fn by_id(id: &str) -> Option<&'static Fabric> {
+    FABRICS.into_iter().find(|fabric| fabric.id == id)
+}
+
+/// Binary packages of the Debian source package rdma-core (debian/control of 22 to 64): they must all be of one build.
+pub const RDMA_CORE_PACKAGES: [&str; 20] = [
+    "ibacm",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "infiniband-diags",
+    "libibmad-dev",
+    "libibmad5",
+    "libibnetdisc-dev",
+    "libibnetdisc5",
+    "libibnetdisc5t64",
+    "libibumad-dev",
+    "libibumad3",
+    "libibverbs-dev",
+    "libibverbs1",
+    "librdmacm-dev",
+    "librdmacm1",
+    "librdmacm1t64",
+    "python3-pyverbs",
+    "rdma-core",
+    "rdmacm-utils",
+    "srptools",
+];
+
+/// Where the vendor's packages come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Repository {
+    /// Address of the apt repository, without a trailing slash.
+    pub url: String,
+    pub suite: String,
+    pub component: String,
+    /// Address of the repository's public key.
+    pub key_url: String,
+}
+
+/// How the user chose the repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepositoryChoice {
+    /// Address of the directory that holds `GPGKEY` and `apt/`.
+    pub mirror: Option<String>,
+    pub vpc: bool,
+    pub suite: Option<String>,
+}
+
+/// Why there is no repository for an image.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepositoryError {
+    #[error(
+        "{title} has no packages for {distro} on {architecture}\n  listed by the vendor: {known}\n  a repository that has them can be given with --mirror URL and --suite SUITE"
+    )]
+    NotListed {
+        title: &'static str,
+        distro: String,
+        architecture: String,
+        known: String,
+    },
+    #[error(
+        "the image does not say which distribution it is (no os-release)\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
+    )]
+    Unknown,
+    #[error(
+        "{0:?} is not a mirror address\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
+    )]
+    BadMirror(String),
+    #[error("{0:?} is not an apt suite\n  an example is jammy/erdma")]
+    BadSuite(String),
+}
+
+impl Fabric {
+    /// Chooses the apt repository for an image.
+    ///
+    /// # Errors
+    /// The vendor does not list the distribution on that architecture, and mirror and suite were not both given.
+    pub fn apt_repository(
+        &self,
+        distro: Option<&Distro>,
+        architecture: &str,
+        choice: &RepositoryChoice,
+    ) -> Result<Repository, RepositoryError> {
+        let mirror = match &choice.mirror {
+            Some(mirror) => check_mirror(mirror)?,
+            None if choice.vpc => self.vpc_mirror,
+            None => self.public_mirror,
+        };
+        let listed = distro.and_then(|distro| self.supported(distro, architecture));
+        let suite = match (&choice.suite, listed) {
+            (Some(suite), _) if !is_suite(suite) => return Err(RepositoryError::BadSuite(suite.clone())),
+            // With both given the user vouches for the repository.
+            (Some(suite), _) if choice.mirror.is_some() => suite.clone(),
+            (Some(suite), Some(_)) => suite.clone(),
+            (None, Some(listed)) => listed.suite.to_owned(),
+            (_, None) => {
+                return Err(match distro {
+                    None => RepositoryError::Unknown,
+                    Some(distro) => RepositoryError::NotListed {
+                        title: self.title,
+                        distro: distro.to_string(),
+                        architecture: architecture.to_owned(),
+                        known: self.known(),
+                    },
+                });
+            }
+        };
+        // The vendor keeps one tree per distribution id.
+        let tree = distro.map_or("debian", |distro| distro.id.as_str());
+        Ok(Repository {
+            url: format!("{mirror}/apt/{tree}"),
+            suite,
+            component: "main".to_owned(),
+            key_url: format!("{mirror}/GPGKEY"),
+        })
+    }
+
+    fn supported(&self, distro: &Distro, architecture: &str) -> Option<&SupportedDistro> {
+        self.distros.iter().find(|known| {
+            known.id == distro.id
+                && Some(known.version) == distro.version.as_deref()
+                && known.architectures.contains(&architecture)
+        })
+    }
+
+    /// The supported distributions as one line.
+    pub fn known(&self) -> String {
+        let known = self
+            .distros
+            .iter()
+            .map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
+        known.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn check_mirror(mirror: &str) -> Result<&str, RepositoryError> {
+    let bad = || RepositoryError::BadMirror(mirror.to_owned());
+    let host = mirror
+        .strip_prefix("http://")
+        .or_else(|| mirror.strip_prefix("https://"))
+        .ok_or_else(bad)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]%+".contains(c);
+    if host.is_empty() || !host.chars().all(plain) {
+        Err(bad())
+    } else {
+        Ok(mirror.trim_end_matches('/'))
+    }
+}
+
+fn is_suite(suite: &str) -> bool {
+    !suite.is_empty()
+        && suite.chars().all(|c| c.is_ascii_alphanumeric() || "-._/+~".contains(c))
+        && !suite.starts_with('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distro::parse_os_release;
+
+    fn repository(
+        os_release: &str,
+        architecture: &str,
+        choice: RepositoryChoice,
+    ) -> Result<Repository, RepositoryError> {
+        erdma::ERDMA.apt_repository(parse_os_release(os_release).as_ref(), architecture, &choice)
+    }
+
+    const JAMMY: &str = "ID=ubuntu\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\n";
+
+    #[test]
+    fn listed_distributions_have_their_suite() {
+        let public = repository(JAMMY, "amd64", RepositoryChoice::default()).unwrap();
+        assert_eq!(public.url, "http://mirrors.aliyun.com/erdma/apt/ubuntu");
+        assert_eq!(public.suite, "jammy/erdma");
+        assert_eq!(public.key_url, "http://mirrors.aliyun.com/erdma/GPGKEY");
+        let vpc = repository(
+            JAMMY,
+            "arm64",
+            RepositoryChoice {
+                vpc: true,
+                ..Default::default()
+            },
+        )
+        .unwrap();
+        assert_eq!(vpc.url, "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu");
+    }
+
+    /// Case A14: never a silent default.
+    #[test]
+    fn unlisted_distributions_are_refused_with_the_list() {
+        let focal = "ID=ubuntu\nVERSION_ID=20.04\nVERSION_CODENAME=focal\n";
+        assert!(repository(focal, "amd64", RepositoryChoice::default()).is_ok());
+        for (os_release, architecture) in [
+            (focal, "arm64"),
+            ("ID=debian\nVERSION_ID=12\nVERSION_CODENAME=bookworm\n", "amd64"),
+            ("ID=anolis\nVERSION_ID=8.8\n", "amd64"),
+            (
+                "ID=linuxmint\nVERSION_ID=22.04\nID_LIKE=ubuntu\nUBUNTU_CODENAME=jammy\n",
+                "amd64",
+            ),
+            ("ID=ubuntu\nVERSION_ID=23.10\nUBUNTU_CODENAME=mantic\n", "amd64"),
+        ] {
+            let error = repository(os_release, architecture, RepositoryChoice::default())
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"),
+                "{error}"
+            );
+            assert!(error.contains("--mirror URL and --suite SUITE"), "{error}");
+        }
+        let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default());
+        assert_eq!(no_distro, Err(RepositoryError::Unknown));
+    }
+
+    #[test]
+    fn mirror_and_suite_together_open_any_distribution() {
+        let debian = "ID=debian\nVERSION_ID=12\n";
+        let mirror = Some("http://127.0.0.1:8000/erdma/".to_owned());
+        let choice = RepositoryChoice {
+            mirror: mirror.clone(),
+            suite: Some("bookworm/erdma".into()),
+            vpc: false,
+        };
+        let repository_ = repository(debian, "amd64", choice).unwrap();
+        assert_eq!(repository_.url, "http://127.0.0.1:8000/erdma/apt/debian");
+        assert_eq!(repository_.suite, "bookworm/erdma");
+        let only_mirror = RepositoryChoice {
+            mirror,
+            ..Default::default()
+        };
+        assert!(repository(debian, "amd64", only_mirror).is_err());
+    }
+
+    #[test]
+    fn addresses_that_could_break_a_dockerfile_are_refused() {
+        for bad in [
+            "ftp://x",
+            "http://",
+            "http://u:p@h/",
+            "http://h/$(id)",
+            "http://h/a b",
+            "http://h/'",
+        ] {
+            let choice = RepositoryChoice {
+                mirror: Some(bad.into()),
+                suite: Some("a/b".into()),
+                vpc: false,
+            };
+            assert_eq!(
+                repository(JAMMY, "amd64", choice),
+                Err(RepositoryError::BadMirror(bad.into())),
+                "{bad}"
+            );
+        }
+        let choice = RepositoryChoice {
+            mirror: Some("http://h".into()),
+            suite: Some("a b".into()),
+            vpc: false,
+        };
+        assert_eq!(
+            repository(JAMMY, "amd64", choice),
+            Err(RepositoryError::BadSuite("a b".into()))
+        );
+    }
+}

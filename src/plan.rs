@@ -1,0 +1,484 @@
+//! Facts + fabric → [`SwapPlan`]: what goes, what comes, what moves along, as data before it is a Dockerfile.
+//!
+//! Pure. Only what the facts name is touched, by exact name.
+
+use crate::fabric::{Fabric, RDMA_CORE_PACKAGES, Repository, RepositoryChoice, RepositoryError};
+use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
+use crate::image::reference::{is_digest, is_image_name, split_tag};
+use crate::inspect::packages::parse_depends;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What the user chose beside the image.
+#[derive(Debug, Clone, Default)]
+pub struct SwapOptions {
+    pub repository: RepositoryChoice,
+    /// Public key of the repository, given as a file.
+    pub key: Option<KeyFile>,
+    /// Address of an apt proxy without credentials.
+    pub apt_proxy: Option<String>,
+    /// Names of build arguments that the Dockerfile declares.
+    pub build_args: Vec<String>,
+    /// Packages to install besides the fabric's.
+    pub extra_packages: Vec<String>,
+}
+
+/// A repository's public key, as the user has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    pub content: Vec<u8>,
+}
+
+impl KeyFile {
+    /// Name in the build context; apt tells armoured from binary keys by the ending.
+    pub fn name(&self) -> &'static str {
+        if self.is_armoured() { "erdma.asc" } else { "erdma.gpg" }
+    }
+
+    fn is_armoured(&self) -> bool {
+        self.content
+            .trim_ascii_start()
+            .starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----")
+    }
+
+    /// Whether the content can be an OpenPGP public key: armoured, or a binary public-key packet (RFC 9580, 4.2).
+    pub fn is_key(&self) -> bool {
+        self.is_armoured() || matches!(self.content.first(), Some(0x98..=0x9b | 0xc6))
+    }
+}
+
+/// The whole swap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SwapPlan {
+    pub base: Base,
+    pub fabric_id: &'static str,
+    pub fabric_title: &'static str,
+    pub driver: &'static str,
+    pub architecture: String,
+    pub repository: Repository,
+    /// Name of the key in the build context; `None`: it is fetched from the repository.
+    pub key_file: Option<String>,
+    pub apt_proxy: Option<String>,
+    pub build_args: Vec<String>,
+    /// The fabric's packages; inner lists are alternatives in the order to try.
+    pub install: Vec<Vec<String>>,
+    /// Installed packages of the same source that the fabric's repository may have.
+    pub companions: Vec<Companion>,
+    /// Further packages that were asked for.
+    pub extra_packages: Vec<String>,
+    /// OFED packages that go.
+    pub purge: Vec<String>,
+    /// Installed packages of older builds that the new ones replace.
+    pub superseded: Vec<String>,
+    /// Holds that stand in the way.
+    pub unhold: Vec<String>,
+    /// Files that go before the packages are changed.
+    pub remove_files: Vec<String>,
+    /// Single entries that go from apt sources which must stay: (path, entry).
+    pub remove_entries: Vec<(String, String)>,
+    /// Directories that go after the packages are changed.
+    pub remove_directories: Vec<String>,
+    /// The image's user, to be restored; `None` when it is root.
+    pub user: Option<String>,
+    /// The image's RUN shell, to be restored.
+    pub shell: Option<Vec<String>>,
+    /// What stays although it belongs to OFED, and why.
+    pub notes: Vec<String>,
+}
+
+impl SwapPlan {
+    /// Every package that the swap may remove, replace or add: what a diff may show without alarm.
+    pub fn touches(&self, package: &str) -> bool {
+        RDMA_CORE_PACKAGES.contains(&package)
+            || self.superseded.iter().any(|name| name == package)
+            || self.purge.iter().any(|name| name == package)
+            || self.extra_packages.iter().any(|name| name == package)
+            || self.companions.iter().any(|companion| companion.name == package)
+    }
+}
+
+/// What `FROM` names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Base {
+    /// Text of the `FROM` line.
+    pub from: String,
+    /// Without a digest.
+    pub name: String,
+    /// Manifest digest, for an image that a registry knows.
+    pub digest: Option<String>,
+    /// Nothing in `from` says which image it is: no digest, and the tag is `latest`.
+    pub floating: bool,
+}
+
+/// An installed package of the same source as the swapped ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Companion {
+    pub name: String,
+    pub without_offer: WithoutOffer,
+}
+
+/// What becomes of a companion that the fabric's repository does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WithoutOffer {
+    /// It depends on the exact version of a swapped package, so it cannot stay.
+    Remove,
+    /// It is Mellanox's build: the distribution's takes its place, or it goes.
+    Distribution,
+    /// It can stay.
+    Keep,
+}
+
+/// Providers that were packages of their own before rdma-core (OFED 4, Ubuntu 16.04): the new ones replace them.
+const SUPERSEDED: [&str; 7] = [
+    "libmlx4-1",
+    "libmlx5-1",
+    "libmlx4-dev",
+    "libmlx5-dev",
+    "librxe-1",
+    "libibcm1",
+    "ibverbs-driver",
+];
+
+/// Predefined by every builder: never declared, never in the history (Dockerfile reference, "Predefined ARGs").
+const PREDEFINED_ARGS: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"];
+
+/// Why no plan can be made.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    #[error("the image has no apt packages ({0}); this version swaps packages of apt-based images only")]
+    NotApt(&'static str),
+    #[error("the image is for {os}/{architecture}; packages exist for linux/amd64 and linux/arm64")]
+    Platform { os: String, architecture: String },
+    #[error("image {0} has no name, and a Dockerfile cannot start from an id\n  give it one: docker tag {0} NAME")]
+    Nameless(String),
+    #[error("the image's user {0:?} cannot be written in a Dockerfile")]
+    User(String),
+    #[error("{0:?} is not an OpenPGP public key")]
+    Key(String),
+    #[error("{0:?} is not a package name")]
+    PackageName(String),
+    #[error("{0:?} is not a build argument\n  an example is --build-arg NAME=VALUE")]
+    BuildArg(String),
+    #[error(
+        "the apt proxy {0:?} is not an address without credentials\n  credentials would stay in the image: give them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
+    )]
+    AptProxy(String),
+}
+
+/// Plans the swap of an image's RDMA userspace. `name` is what `FROM` should say, where the user gave a name.
+///
+/// # Errors
+/// The distribution, platform or package manager is not supported, or an option cannot be used.
+pub fn plan_swap(
+    facts: &ImageFacts,
+    name: Option<&str>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+) -> Result<SwapPlan, PlanError> {
+    let architecture = facts.image.architecture.as_str();
+    if facts.image.os != "linux" || !["amd64", "arm64"].contains(&architecture) {
+        return Err(PlanError::Platform {
+            os: facts.image.os.clone(),
+            architecture: architecture.to_owned(),
+        });
+    }
+    // The distribution first: "Anolis is not supported" says more than "no apt".
+    let repository = fabric.apt_repository(facts.distro.as_ref(), architecture, &options.repository)?;
+    match facts.packages.manager {
+        PackageManager::Dpkg => {}
+        PackageManager::DpkgStatusD => return Err(PlanError::NotApt("distroless: it has no apt")),
+        PackageManager::RpmUnread => return Err(PlanError::NotApt("it has an rpm database")),
+        PackageManager::None => return Err(PlanError::NotApt("no package database was found")),
+    }
+    check_options(options)?;
+
+    let family: Vec<&Package> = facts.packages.all_installed().filter(|p| is_rdma_core(p)).collect();
+    let swapped: BTreeSet<&str> = fabric
+        .apt_packages
+        .iter()
+        .flat_map(|names| names.iter().copied())
+        .chain(family.iter().map(|p| p.name.as_str()))
+        .collect();
+    let companions: Vec<Companion> = family
+        .iter()
+        .filter(|package| {
+            !fabric
+                .apt_packages
+                .iter()
+                .any(|names| names.contains(&package.name.as_str()))
+        })
+        .map(|package| Companion {
+            name: package.name.clone(),
+            without_offer: without_offer(package, &swapped),
+        })
+        .collect();
+    let (purge, mut notes) = plan_purge(facts, &swapped);
+
+    let unhold = facts
+        .packages
+        .list
+        .iter()
+        .filter(|package| package.held && (swapped.contains(package.name.as_str()) || purge.contains(&package.name)))
+        .map(|package| package.name.clone())
+        .collect::<BTreeSet<_>>();
+
+    let (remove_files, remove_entries) = plan_files(facts, &mut notes);
+    let mut remove_directories = Vec::new();
+    for directory in &facts.ofed.directories {
+        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
+            None => remove_directories.push(directory.path.clone()),
+            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
+        }
+    }
+    let mut remove_files = remove_files;
+    if remove_directories.len() == facts.ofed.directories.len() {
+        remove_files.extend(facts.ofed.loader_configs.iter().cloned());
+    }
+
+    Ok(SwapPlan {
+        base: choose_base(facts, name)?,
+        fabric_id: fabric.id,
+        fabric_title: fabric.title,
+        driver: fabric.driver,
+        architecture: architecture.to_owned(),
+        repository,
+        key_file: options.key.as_ref().map(|key| key.name().to_owned()),
+        apt_proxy: options.apt_proxy.clone(),
+        build_args: options
+            .build_args
+            .iter()
+            .filter(|name| !PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str()))
+            .cloned()
+            .collect(),
+        install: fabric
+            .apt_packages
+            .iter()
+            .map(|names| install_names(names, facts))
+            .collect(),
+        companions,
+        extra_packages: options.extra_packages.clone(),
+        purge: purge.into_iter().collect(),
+        superseded: SUPERSEDED
+            .into_iter()
+            .filter(|name| facts.packages.installed(name).is_some())
+            .map(str::to_owned)
+            .collect(),
+        unhold: unhold.into_iter().collect(),
+        remove_files: writable(remove_files, &mut notes),
+        remove_entries,
+        remove_directories: writable(remove_directories, &mut notes),
+        user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
+        shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
+        notes,
+    })
+}
+
+fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
+    if let Some(key) = &options.key
+        && !key.is_key()
+    {
+        let start: String = String::from_utf8_lossy(&key.content).chars().take(40).collect();
+        return Err(PlanError::Key(start));
+    }
+    if let Some(name) = options.extra_packages.iter().find(|name| !is_package_name(name)) {
+        return Err(PlanError::PackageName(name.clone()));
+    }
+    let is_arg = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if let Some(name) = options.build_args.iter().find(|name| !is_arg(name)) {
+        return Err(PlanError::BuildArg(name.clone()));
+    }
+    if let Some(proxy) = &options.apt_proxy {
+        let host = proxy.strip_prefix("http://").or_else(|| proxy.strip_prefix("https://"));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._:/[]".contains(c);
+        if !host.is_some_and(|host| !host.is_empty() && host.chars().all(plain)) {
+            // The address may hold a password: only its host is shown.
+            let shown = proxy.rsplit('@').next().unwrap_or_default().to_owned();
+            return Err(PlanError::AptProxy(shown));
+        }
+    }
+    Ok(())
+}
+
+fn is_package_name(name: &str) -> bool {
+    name.len() > 1
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+}
+
+/// Whether a package is built from rdma-core, under whatever name.
+pub fn is_rdma_core(package: &Package) -> bool {
+    RDMA_CORE_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
+}
+
+fn without_offer(package: &Package, swapped: &BTreeSet<&str>) -> WithoutOffer {
+    let pins = |d: &crate::inspect::packages::Dependency<'_>| d.exact.is_some() && swapped.contains(d.name);
+    if parse_depends(&package.depends).iter().flatten().any(pins) {
+        WithoutOffer::Remove
+    } else if package.is_mlnx_build() {
+        WithoutOffer::Distribution
+    } else {
+        WithoutOffer::Keep
+    }
+}
+
+/// The names of one package in the order to try: the one that is installed, else the oldest, then the others.
+fn install_names(names: &[&str], facts: &ImageFacts) -> Vec<String> {
+    let first = names
+        .iter()
+        .copied()
+        .find(|name| facts.packages.installed(name).is_some());
+    let first = first.or(names.last().copied());
+    let rest = names.iter().copied().filter(|name| Some(*name) != first);
+    first.into_iter().chain(rest).map(str::to_owned).collect()
+}
+
+/// OFED packages that nothing outside OFED and the swapped set depends on; and notes on those that stay.
+fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>) -> (BTreeSet<String>, Vec<String>) {
+    let mut purge: BTreeSet<String> = facts
+        .ofed
+        .packages
+        .iter()
+        .filter(|name| !swapped.contains(name.as_str()))
+        .cloned()
+        .collect();
+    let mut notes = Vec::new();
+    // A package that stays may keep another one: repeat until nothing changes.
+    loop {
+        let needed = facts
+            .packages
+            .all_installed()
+            .filter(|p| !purge.contains(&p.name))
+            .find_map(|package| {
+                let needed = unmet_without(facts, package, &purge)?;
+                Some((needed, package.name.clone()))
+            });
+        match needed {
+            Some((needed, by)) => {
+                notes.push(format!("package {needed} stays: {by} depends on it"));
+                purge.remove(&needed);
+            }
+            None => return (purge, notes),
+        }
+    }
+}
+
+/// The package of `gone` that `package` cannot do without.
+fn unmet_without(facts: &ImageFacts, package: &Package, gone: &BTreeSet<String>) -> Option<String> {
+    parse_depends(&package.depends).into_iter().find_map(|group| {
+        let met = group.iter().any(|d| {
+            facts.packages.all_installed().any(|p| {
+                !gone.contains(&p.name)
+                    && (p.name == d.name || parse_depends(&p.provides).iter().flatten().any(|v| v.name == d.name))
+            })
+        });
+        let lost = || group.iter().find(|d| gone.contains(d.name)).map(|d| d.name.to_owned());
+        if met { None } else { lost() }
+    })
+}
+
+/// Files that go, and entries that go from shared sources.
+fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<(String, String)>) {
+    let mut files = BTreeSet::new();
+    let mut entries = Vec::new();
+    // An older entry for the same repository with another key makes apt refuse both.
+    let sources = facts.ofed.apt_sources.iter().chain(&facts.verbs.vendor_sources);
+    for AptSource { path, lines, shared } in sources {
+        if !shared {
+            files.insert(path.clone());
+        } else if path.ends_with(".sources") {
+            notes.push(format!(
+                "{path} stays: other repositories stand in the same file; remove OFED's stanza by hand"
+            ));
+        } else {
+            entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
+        }
+    }
+    files.extend(facts.ofed.apt_keys.iter().cloned());
+    // A configuration file of a package is left to dpkg; the others are nobody's.
+    files.extend(
+        facts
+            .verbs
+            .driver_files
+            .iter()
+            .filter(|file| file.package.is_none())
+            .map(|file| file.path.clone()),
+    );
+    (files.into_iter().collect(), entries)
+}
+
+/// Drops paths that cannot be written on one line.
+fn writable(paths: Vec<String>, notes: &mut Vec<String>) -> Vec<String> {
+    let (good, bad): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| !path.chars().any(char::is_control));
+    notes.extend(
+        bad.into_iter()
+            .map(|path| format!("{path:?} stays: its name holds control characters")),
+    );
+    good
+}
+
+fn plan_user(user: &str, is_root: bool) -> Result<Option<String>, PlanError> {
+    if is_root && (user.is_empty() || !user.contains(':')) {
+        return Ok(None);
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@".contains(c);
+    if user.chars().all(plain) {
+        Ok(Some(user.to_owned()))
+    } else {
+        Err(PlanError::User(user.to_owned()))
+    }
+}
+
+fn choose_base(facts: &ImageFacts, name: Option<&str>) -> Result<Base, PlanError> {
+    let id = &facts.image.id;
+    let given = name.filter(|name| is_image_name(name) && !is_digest(name) && !is_id_prefix(name, id));
+    let name = match given
+        .map(str::to_owned)
+        .or_else(|| facts.image.repo_tags.first().cloned())
+    {
+        Some(name) => name,
+        None => match facts.image.repo_digests.first() {
+            Some(name) => name.clone(),
+            None => return Err(PlanError::Nameless(id.clone())),
+        },
+    };
+    let (tagged, digest) = match name.split_once('@') {
+        Some((tagged, digest)) => (tagged.to_owned(), Some(digest.to_owned())),
+        None => {
+            let (path, _) = split_tag(&name);
+            let known = facts.image.repo_digests.iter().filter_map(|d| d.split_once('@'));
+            let digest = known
+                .filter(|(repository, _)| *repository == path)
+                .map(|(_, digest)| digest.to_owned())
+                .next();
+            (name.clone(), digest)
+        }
+    };
+    let tag = split_tag(&tagged).1;
+    let named = match tag {
+        Some(_) => tagged.clone(),
+        None if digest.is_some() => tagged.clone(),
+        None => format!("{tagged}:latest"),
+    };
+    Ok(Base {
+        from: match &digest {
+            Some(digest) => format!("{named}@{digest}"),
+            None => named.clone(),
+        },
+        floating: digest.is_none() && matches!(tag, None | Some("latest")),
+        name: named,
+        digest,
+    })
+}
+
+/// Whether a word of hexadecimal digits is a short form of the image's id.
+fn is_id_prefix(name: &str, id: &str) -> bool {
+    name.len() >= 4 && name.bytes().all(|b| b.is_ascii_hexdigit()) && id.trim_start_matches("sha256:").starts_with(name)
+}

@@ -4,6 +4,14 @@
 //! (`inspect` → `facts`), checks judge facts (`checks`), reports show findings (`report`). A build plans the swap from the
 //! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). `cli` is at the top.
 
+// The fixtures of the integration tests name this crate from outside.
+#[cfg(test)]
+extern crate self as rdmaprep;
+#[cfg(test)]
+#[path = "../tests/support/image_fixture.rs"]
+mod image_fixture;
+
+pub mod checks;
 pub mod distro;
 pub mod dockerfile;
 pub mod fabric;
@@ -11,5 +19,6 @@ pub mod facts;
 pub mod image;
 pub mod inspect;
 pub mod plan;
+pub mod targets;
 pub mod units;
 pub mod versions;

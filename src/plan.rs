@@ -5,7 +5,7 @@
 use crate::fabric::{Fabric, RDMA_CORE_PACKAGES, Repository, RepositoryChoice, RepositoryError};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::image::reference::{is_digest, is_image_name, split_tag};
-use crate::inspect::packages::parse_depends;
+use crate::inspect::packages::{Dependency, parse_depends};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -319,7 +319,7 @@ pub fn is_rdma_core(package: &Package) -> bool {
 }
 
 fn without_offer(package: &Package, swapped: &BTreeSet<&str>) -> WithoutOffer {
-    let pins = |d: &crate::inspect::packages::Dependency<'_>| d.exact.is_some() && swapped.contains(d.name);
+    let pins = |d: &Dependency<'_>| d.is_exact() && swapped.contains(d.name);
     if parse_depends(&package.depends).iter().flatten().any(pins) {
         WithoutOffer::Remove
     } else if package.is_mlnx_build() {

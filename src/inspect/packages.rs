@@ -6,7 +6,9 @@
 use super::InspectError;
 use crate::facts::{Package, PackageFacts, PackageManager, PackageState};
 use crate::image::rootfs::RootFs;
+use debversion::Version;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 const STATUS: &str = "var/lib/dpkg/status";
 const STATUS_D: &str = "var/lib/dpkg/status.d";
@@ -111,35 +113,96 @@ pub fn parse_dpkg_status(text: &str) -> Result<Vec<Package>, String> {
         .collect()
 }
 
-/// One alternative of a dependency: `libibverbs1 (= 44.0-2)` → name and an exact version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One alternative of a dependency: `libibverbs1 (>= 44.0)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dependency<'a> {
     pub name: &'a str,
-    /// Set when the relation is `=`.
-    pub exact: Option<&'a str>,
+    /// Operator (`=`, `>=`, `<<` …) and version.
+    pub relation: Option<(&'a str, &'a str)>,
 }
 
-/// Splits a `Depends` field into its groups of alternatives.
+impl Dependency<'_> {
+    /// Whether it names one exact version.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.relation, Some(("=", _)))
+    }
+
+    fn allows(&self, version: &str) -> bool {
+        let Some((operator, wanted)) = self.relation else {
+            return true;
+        };
+        let (Ok(version), Ok(wanted)) = (version.parse::<Version>(), wanted.parse::<Version>()) else {
+            return version == wanted;
+        };
+        match operator {
+            "=" => version == wanted,
+            ">=" | ">" => version >= wanted,
+            "<=" | "<" => version <= wanted,
+            ">>" => version > wanted,
+            "<<" => version < wanted,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Dependency<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.relation {
+            Some((operator, version)) => write!(f, "{} ({operator} {version})", self.name),
+            None => f.write_str(self.name),
+        }
+    }
+}
+
+/// Splits a `Depends` or `Provides` field into its groups of alternatives.
 pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
+    let alternative = |text: &'_ str| -> Option<(usize, usize)> {
+        let start = text.len() - text.trim_start().len();
+        let length = text[start..]
+            .find([' ', '(', '[', '<', '\n'])
+            .unwrap_or(text.len() - start);
+        (length > 0).then_some((start, start + length))
+    };
     field
         .split(',')
         .map(|group| {
             group
                 .split('|')
-                .filter_map(|alternative| {
-                    let alternative = alternative.trim();
-                    let name = alternative.split([' ', '(', '[', '<']).next()?;
-                    let relation = alternative.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
-                    let exact = relation
-                        .and_then(|(relation, _)| relation.trim().strip_prefix('='))
-                        .map(str::trim);
-                    let name = name.split(':').next().unwrap_or(name);
-                    (!name.is_empty()).then_some(Dependency { name, exact })
+                .filter_map(|text| {
+                    let (start, end) = alternative(text)?;
+                    let name = &text[start..end];
+                    let relation =
+                        text.split_once('(')
+                            .and_then(|(_, rest)| rest.split_once(')'))
+                            .map(|(relation, _)| {
+                                let relation = relation.trim();
+                                let at = relation.find(|c: char| !"<>=".contains(c)).unwrap_or(relation.len());
+                                (&relation[..at], relation[at..].trim())
+                            });
+                    Some(Dependency {
+                        name: name.split(':').next().unwrap_or(name),
+                        relation,
+                    })
                 })
                 .collect::<Vec<_>>()
         })
         .filter(|group| !group.is_empty())
         .collect()
+}
+
+/// Whether an installed package, or one that provides the name, meets a dependency (Debian Policy 7.5).
+pub fn is_satisfied(packages: &PackageFacts, dependency: &Dependency<'_>) -> bool {
+    packages.all_installed().any(|package| {
+        (package.name == dependency.name && dependency.allows(&package.version))
+            || parse_depends(&package.provides).iter().flatten().any(|provided| {
+                // An unversioned Provides meets no versioned dependency.
+                provided.name == dependency.name
+                    && match provided.relation {
+                        Some((_, version)) => dependency.allows(version),
+                        None => dependency.relation.is_none(),
+                    }
+            })
+    })
 }
 
 /// Calls `visit` with every installed package and each path (no leading slash) in its file list.
@@ -227,17 +290,35 @@ mod tests {
 
     #[test]
     fn dependencies() {
-        let field = "libc6 (>= 2.34), libibverbs1 (= 44.0-2), a:any | b [amd64] | c (=1) <!nocheck>, ";
+        let field = "libc6 (>= 2.34), libibverbs1 (= 44.0-2), a:any | b [amd64] | c (=1) <!nocheck>,\n d, ";
         let groups = parse_depends(field);
-        assert_eq!(groups.len(), 3);
+        assert_eq!(groups.len(), 4);
         assert_eq!(
             groups[1],
             [Dependency {
                 name: "libibverbs1",
-                exact: Some("44.0-2")
+                relation: Some(("=", "44.0-2"))
             }]
         );
-        let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.exact)).collect();
-        assert_eq!(names, [("a", None), ("b", None), ("c", Some("1"))]);
+        let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.is_exact())).collect();
+        assert_eq!(names, [("a", false), ("b", false), ("c", true)]);
+        assert_eq!(groups[3][0].name, "d");
+    }
+
+    #[test]
+    fn relations_and_provides() {
+        let text = "Package: a\nVersion: 1:2.0-1\nProvides: v (= 3), w\n";
+        let packages = PackageFacts {
+            manager: PackageManager::Dpkg,
+            list: parse_dpkg_status(text).unwrap(),
+        };
+        let met = |field: &str| is_satisfied(&packages, &parse_depends(field)[0][0]);
+        for field in ["a", "a (>= 1:1)", "a (= 1:2.0-1)", "a (<< 2:0)", "v (>= 3)", "w", "v"] {
+            assert!(met(field), "{field}");
+        }
+        // The epoch outranks everything behind it.
+        for field in ["a (<< 9)", "a (>> 1:2.0-1)", "v (>> 3)", "w (>= 0)", "x"] {
+            assert!(!met(field), "{field}");
+        }
     }
 }

@@ -1,0 +1,266 @@
+//! Checks of libibverbs and its providers.
+
+use super::{Outcome, Subject, abbreviate, rebuild};
+use crate::facts::VerbsLibrary;
+
+pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
+    let verbs = &subject.facts.verbs;
+    match verbs.loaded() {
+        Some(library) => Outcome::pass(format!("the loader finds {}", library.path)).evidence(describe(library)),
+        None if verbs.libraries.is_empty() => {
+            Outcome::fail("the image has no libibverbs.so.1: NCCL will use TCP sockets").remedy(rebuild())
+        }
+        None => {
+            let paths: Vec<String> = verbs.libraries.iter().map(|library| library.path.clone()).collect();
+            Outcome::fail(format!(
+                "libibverbs.so.1 is only where the loader does not look: {}",
+                abbreviate(&paths)
+            ))
+            .evidence(paths)
+            .remedy(rebuild())
+        }
+    }
+}
+
+fn describe(library: &VerbsLibrary) -> Option<String> {
+    library
+        .package
+        .as_ref()
+        .map(|package| format!("{} belongs to package {package}", library.path))
+}
+
+pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
+    let verbs = &subject.facts.verbs;
+    let driver = subject.fabric.driver;
+    let Some(library) = verbs.loaded() else {
+        return Outcome::fail(format!("without libibverbs no {driver} provider can be opened")).remedy(rebuild());
+    };
+    let Some(abi) = library.provider_abi else {
+        return Outcome::unknown(format!("{} does not say which provider ABI it opens", library.path));
+    };
+    let configured = verbs
+        .driver_files
+        .iter()
+        .find(|file| file.driver.as_deref() == Some(driver));
+    let usable = verbs
+        .usable_providers(library)
+        .find(|provider| provider.driver == driver);
+    let others: Vec<_> = verbs
+        .providers
+        .iter()
+        .filter(|provider| provider.driver == driver)
+        .collect();
+    let paths = || others.iter().map(|provider| provider.path.clone());
+    match (usable, configured) {
+        (Some(provider), Some(_)) => {
+            Outcome::pass(format!("{} opens {}", library.path, provider.path))
+        }
+        (Some(provider), None) => Outcome::fail(format!(
+            "{} is there, but no file in /etc/libibverbs.d names the driver, so libibverbs does not open it",
+            provider.path
+        ))
+        .remedy(rebuild()),
+        (None, _) if !others.is_empty() && others.iter().all(|provider| provider.abi != abi) => Outcome::fail(format!(
+            "libibverbs opens only -rdmav{abi} providers, and the {driver} provider is {}: they are of different rdma-core builds",
+            abbreviate(&paths().collect::<Vec<_>>())
+        ))
+        .evidence([library.path.clone()])
+        .evidence(paths())
+        .remedy(rebuild()),
+        (None, _) if !others.is_empty() => Outcome::fail(format!(
+            "the {driver} provider is not in {}, where this libibverbs looks",
+            library.provider_directory()
+        ))
+        .evidence(paths())
+        .remedy(rebuild()),
+        (None, Some(file)) => Outcome::fail(format!("{} names the {driver} driver, and no lib{driver}-rdmav{abi}.so is installed", file.path))
+            .remedy(rebuild()),
+        (None, None) => {
+            let summary = match subject.facts.packages.installed("ibverbs-providers") {
+                Some(package) => format!("ibverbs-providers {} is installed and has no {driver} provider", package.version),
+                None if verbs.providers.is_empty() => {
+                    format!("libibverbs is installed without any provider; package ibverbs-providers is only recommended by it, and {driver} is part of that")
+                }
+                None => format!("no {driver} provider is installed"),
+            };
+            Outcome::fail(summary).remedy(rebuild())
+        }
+    }
+}
+
+pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
+    let (facts, fabric) = (subject.facts, subject.fabric);
+    let Some(library) = facts.verbs.loaded() else {
+        return Outcome::skip("there is no libibverbs");
+    };
+    let package = library
+        .package
+        .as_deref()
+        .and_then(|name| facts.packages.installed(name));
+    if facts.verbs.erdma_transport == Some(true) {
+        return Outcome::pass("ibv_devinfo knows the eRDMA transport, as only the vendor's build does");
+    }
+    let Some(package) = package else {
+        return Outcome::warn(format!(
+            "{} belongs to no package, so its origin is not known",
+            library.path
+        ))
+        .remedy(rebuild());
+    };
+    if facts.verbs.pinned.get(&package.name) == Some(&package.version) {
+        return Outcome::pass(format!(
+            "{} {} is pinned to the vendor's repository",
+            package.name, package.version
+        ));
+    }
+    if package.version == fabric.published_version {
+        return Outcome::pass(format!(
+            "{} {} is the version that the vendor publishes",
+            package.name, package.version
+        ));
+    }
+    if package.is_mlnx_build() {
+        return Outcome::skip(format!("{} is a Mellanox build (ofed-packages)", package.name));
+    }
+    Outcome::warn(format!(
+        "{} {} is not the build of {}: whether a stock rdma-core suffices with its driver is not established",
+        package.name, package.version, fabric.title
+    ))
+    .remedy(rebuild())
+}
+
+pub fn driver_files(subject: &Subject<'_>) -> Outcome {
+    let verbs = &subject.facts.verbs;
+    let dangling: Vec<String> = verbs
+        .driver_files
+        .iter()
+        .filter(|file| {
+            !verbs
+                .providers
+                .iter()
+                .any(|provider| Some(&provider.driver) == file.driver.as_ref())
+        })
+        .map(|file| file.path.clone())
+        .collect();
+    if dangling.is_empty() {
+        return Outcome::pass("every driver file names a provider that is there");
+    }
+    let remedy = format!("RUN rm -f {}", dangling.join(" "));
+    Outcome::warn(format!(
+        "dangling, and only noise in the log: {}",
+        abbreviate(&dangling)
+    ))
+    .evidence(dangling)
+    .remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::Status;
+    use crate::checks::testing::{finding, good};
+    use crate::facts::*;
+
+    fn set_version(facts: &mut ImageFacts, version: &str) {
+        for package in &mut facts.packages.list {
+            if package.source.as_deref() == Some("rdma-core") {
+                package.version = version.to_owned();
+                package.depends.clear();
+            }
+        }
+        facts.verbs.pinned.clear();
+        facts.verbs.erdma_transport = Some(false);
+    }
+
+    /// Case A08: Ubuntu 22.04's own rdma-core (39.0) is older than the provider; 24.04's (50.0) has it.
+    #[test]
+    fn distribution_builds() {
+        let mut jammy = good();
+        set_version(&mut jammy, "39.0-1");
+        jammy.verbs.providers.retain(|provider| provider.driver != "erdma");
+        jammy
+            .verbs
+            .driver_files
+            .retain(|file| file.driver.as_deref() != Some("erdma"));
+        let found = finding(&jammy, "rdma-provider");
+        assert_eq!(found.status, Status::Fail);
+        assert_eq!(
+            found.summary,
+            "ibverbs-providers 39.0-1 is installed and has no erdma provider"
+        );
+
+        let mut noble = good();
+        set_version(&mut noble, "50.0-2");
+        assert_eq!(finding(&noble, "rdma-provider").status, Status::Pass);
+        assert_eq!(finding(&noble, "rdma-vendor-build").status, Status::Warn);
+    }
+
+    /// Case A09: libibverbs only recommends its providers.
+    #[test]
+    fn no_provider_at_all() {
+        let mut facts = good();
+        facts
+            .packages
+            .list
+            .retain(|package| package.name != "ibverbs-providers");
+        facts.verbs.providers.clear();
+        facts.verbs.driver_files.clear();
+        let found = finding(&facts, "rdma-provider");
+        assert_eq!(found.status, Status::Fail);
+        assert!(found.summary.contains("without any provider"), "{found:?}");
+    }
+
+    /// Case A06.
+    #[test]
+    fn a_driver_file_without_its_provider() {
+        let mut facts = good();
+        facts.verbs.providers.retain(|provider| provider.driver != "erdma");
+        let found = finding(&facts, "rdma-provider");
+        assert_eq!(found.status, Status::Fail);
+        assert!(
+            found.summary.starts_with("/etc/libibverbs.d/erdma.driver names"),
+            "{found:?}"
+        );
+    }
+
+    /// Case A07.
+    #[test]
+    fn library_and_provider_of_different_builds() {
+        let mut facts = good();
+        facts.verbs.libraries[0].provider_abi = Some(59);
+        let found = finding(&facts, "rdma-provider");
+        assert_eq!(found.status, Status::Fail);
+        assert!(
+            found.summary.contains("-rdmav59") && found.summary.contains("liberdma-rdmav34.so"),
+            "{found:?}"
+        );
+        facts.verbs.libraries[0].provider_abi = None;
+        assert_eq!(finding(&facts, "rdma-provider").status, Status::Unknown);
+    }
+
+    /// Case A10.
+    #[test]
+    fn no_libibverbs() {
+        let mut facts = good();
+        facts.verbs = VerbsFacts::default();
+        assert_eq!(finding(&facts, "libibverbs").status, Status::Fail);
+        assert_eq!(finding(&facts, "rdma-provider").status, Status::Fail);
+        assert_eq!(finding(&facts, "rdma-vendor-build").status, Status::Skip);
+    }
+
+    /// Case A04: a dangling file is noise, not a failure.
+    #[test]
+    fn dangling_driver_files() {
+        let mut facts = good();
+        facts.verbs.driver_files.push(DriverFile {
+            path: "/etc/libibverbs.d/ipath.driver".into(),
+            driver: Some("ipathverbs_old".into()),
+            package: None,
+        });
+        let found = finding(&facts, "driver-files");
+        assert_eq!(
+            (found.status, found.evidence.as_slice()),
+            (Status::Warn, ["/etc/libibverbs.d/ipath.driver".to_owned()].as_slice())
+        );
+        assert_eq!(finding(&facts, "rdma-provider").status, Status::Pass);
+    }
+}

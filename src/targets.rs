@@ -1,0 +1,62 @@
+//! Where a job will run, as data: fabric and the minimum versions that the platform asks for, each with its source.
+
+use crate::versions::{CudaVersion, NcclVersion};
+
+/// One environment that jobs are submitted to.
+#[derive(Debug)]
+pub struct Target {
+    pub id: &'static str,
+    pub title: &'static str,
+    /// Id of its fabric (`crate::fabric`).
+    pub fabric: &'static str,
+    /// `None`: the platform states no minimum.
+    pub minimum_cuda: Option<CudaVersion>,
+    pub minimum_nccl: Option<NcclVersion>,
+    /// The platform starts jobs with python3.
+    pub needs_python3: bool,
+    pub source: &'static str,
+}
+
+/// Every target known.
+pub const TARGETS: [&Target; 3] = [&PAI_DLC, &ECS, &ACK];
+
+const PAI_DLC: Target = Target {
+    id: "pai-dlc",
+    title: "Alibaba PAI-DLC",
+    fabric: "erdma",
+    minimum_cuda: Some(CudaVersion::new(12, 1)),
+    minimum_nccl: Some(NcclVersion::new(2, 19, 0)),
+    needs_python3: true,
+    source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
+};
+
+// The vendor's own ECS image has NCCL 2.17.1, so there is no minimum to hold an image to.
+const ECS: Target = Target {
+    id: "ecs",
+    title: "Alibaba ECS",
+    fabric: "erdma",
+    minimum_cuda: None,
+    minimum_nccl: None,
+    needs_python3: false,
+    source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
+};
+
+const ACK: Target = Target {
+    id: "ack",
+    title: "Alibaba ACK",
+    fabric: "erdma",
+    minimum_cuda: None,
+    minimum_nccl: None,
+    needs_python3: false,
+    source: "Alibaba Cloud help, ACK, \"Accelerate container networks with eRDMA\", read 2026-11",
+};
+
+/// Finds a target by id.
+pub fn by_id(id: &str) -> Option<&'static Target> {
+    TARGETS.into_iter().find(|target| target.id == id)
+}
+
+/// The ids, for an error text.
+pub fn known() -> String {
+    TARGETS.map(|target| target.id).join(", ")
+}

@@ -11,7 +11,9 @@ extern crate self as rdmaprep;
 #[path = "../tests/support/image_fixture.rs"]
 mod image_fixture;
 
+pub mod build_log;
 pub mod checks;
+pub mod diff;
 pub mod distro;
 pub mod dockerfile;
 pub mod fabric;
@@ -19,6 +21,8 @@ pub mod facts;
 pub mod image;
 pub mod inspect;
 pub mod plan;
+pub mod recipe;
+pub mod report;
 pub mod targets;
 pub mod units;
 pub mod versions;

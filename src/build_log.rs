@@ -1,0 +1,148 @@
+//! The output of a failed build → what went wrong and what to do.
+//!
+//! Only texts that name their cause are matched; anything else stays an unexplained failure with its last lines.
+
+/// A cause that a build log names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Stable, kebab-case.
+    pub id: &'static str,
+    pub summary: String,
+    pub remedy: &'static str,
+}
+
+struct Rule {
+    id: &'static str,
+    /// All of these must stand in one line.
+    marks: &'static [&'static str],
+    summary: &'static str,
+    remedy: &'static str,
+}
+
+/// In order: a full disk explains every other complaint, an unreachable mirror explains missing packages.
+const RULES: &[Rule] = &[
+    Rule {
+        id: "no-space",
+        marks: &["No space left on device"],
+        summary: "the engine's disk is full",
+        remedy: "free space on the engine's host: docker system df, docker system prune",
+    },
+    Rule {
+        id: "no-space",
+        marks: &["You don't have enough free space"],
+        summary: "the engine's disk is full",
+        remedy: "free space on the engine's host: docker system df, docker system prune",
+    },
+    Rule {
+        id: "swap-removes-package",
+        marks: &["rdmaprep: the swap would remove"],
+        summary: "the swap would remove a package outside the RDMA set",
+        remedy: "the named package needs the RDMA packages of its own build: remove or replace it in the base image first",
+    },
+    Rule {
+        id: "mirror-unreachable",
+        marks: &["rdmaprep: the repository's key cannot be fetched"],
+        summary: "the vendor's mirror is not reachable from the build",
+        remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host",
+    },
+    Rule {
+        id: "mirror-unreachable",
+        marks: &["rdmaprep:", "gave no package index"],
+        summary: "the vendor's mirror is not reachable from the build",
+        remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host",
+    },
+    Rule {
+        id: "key-mismatch",
+        marks: &["NO_PUBKEY"],
+        summary: "the key does not match the repository's signature",
+        remedy: "give the key that signs the repository with --key FILE, or leave --key out to take the mirror's own GPGKEY",
+    },
+    Rule {
+        id: "key-mismatch",
+        marks: &["BADSIG"],
+        summary: "the repository's signature is bad",
+        remedy: "the mirror's index was changed after it was signed: use another mirror",
+    },
+    Rule {
+        id: "suite-missing",
+        marks: &["does not have a Release file"],
+        summary: "the mirror has no such suite",
+        remedy: "check --suite; the vendor's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
+    },
+    Rule {
+        id: "package-missing",
+        marks: &["rdmaprep: package ", " is not in "],
+        summary: "the mirror lacks a package",
+        remedy: "the mirror is incomplete for this suite: use another one, or the vendor's public mirror",
+    },
+    Rule {
+        id: "apt-conflict",
+        marks: &["rdmaprep: apt cannot put these packages together"],
+        summary: "apt finds no way to install the vendor's packages beside the image's",
+        remedy: "the lines above name the packages in conflict: remove or replace them in the base image first",
+    },
+    Rule {
+        id: "base-not-found",
+        marks: &["pull access denied"],
+        summary: "the base image is not there and cannot be pulled",
+        remedy: "docker login REGISTRY, or docker pull the base image first",
+    },
+    Rule {
+        id: "no-bridge",
+        marks: &["could not find bridge"],
+        summary: "the engine has no bridge network",
+        remedy: "add --network host",
+    },
+];
+
+/// Finds the cause in the lines of a log.
+pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -> Option<Cause> {
+    RULES.iter().find_map(|rule| {
+        let line = lines
+            .clone()
+            .into_iter()
+            .find(|line| rule.marks.iter().all(|mark| line.contains(mark)))?;
+        // The build's own sentence says which package or address it was.
+        let said = line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end());
+        let summary = said.map_or(rule.summary.to_owned(), |said| format!("{}: {said}", rule.summary));
+        Some(Cause {
+            id: rule.id,
+            summary,
+            remedy: rule.remedy,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_by_its_own_words() {
+        let log = [
+            "Get:1 http://m/erdma",
+            "rdmaprep: package ibverbs-providers is not in http://m/erdma/apt/debian bookworm/incomplete",
+        ];
+        let cause = explain_build_log(log).unwrap();
+        assert_eq!(cause.id, "package-missing");
+        assert!(
+            cause
+                .summary
+                .ends_with("package ibverbs-providers is not in http://m/erdma/apt/debian bookworm/incomplete")
+        );
+    }
+
+    #[test]
+    fn a_full_disk_outranks_what_follows_from_it() {
+        let log = [
+            "rdmaprep: http://m x gave no package index: is the mirror reachable?",
+            "write error: No space left on device",
+        ];
+        assert_eq!(explain_build_log(log).unwrap().id, "no-space");
+    }
+
+    #[test]
+    fn nothing_is_made_up() {
+        assert_eq!(explain_build_log(["E: something else"]), None);
+    }
+}

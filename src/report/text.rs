@@ -1,0 +1,281 @@
+//! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
+
+use super::Report;
+use crate::checks::{Status, Verdict};
+use crate::diff::ImageDiff;
+use crate::facts::{ImageFacts, NcclKind};
+use crate::units::{ByteDelta, Bytes};
+use std::io::{self, Write};
+
+/// Whether to colour.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    pub colour: bool,
+}
+
+impl Style {
+    /// Wraps a word in an SGR code.
+    fn paint(self, code: &str, word: &str) -> String {
+        if self.colour {
+            format!("\x1b[{code}m{word}\x1b[0m")
+        } else {
+            word.to_owned()
+        }
+    }
+
+    fn status(self, status: Status) -> String {
+        match status {
+            Status::Pass => self.paint("32", "pass   "),
+            Status::Skip => self.paint("2", "skip   "),
+            Status::Warn => self.paint("33", "warn   "),
+            Status::Unknown => self.paint("35", "unknown"),
+            Status::Fail => self.paint("1;31", "FAIL   "),
+        }
+    }
+}
+
+/// Evidence lines shown per finding; the JSON form has them all.
+const EVIDENCE_SHOWN: usize = 6;
+
+/// Writes the result of `check`. `all` shows also what passed.
+pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
+    writeln!(out, "{} ({})", report.image.reference, short(&report.image.id))?;
+    let shown = report
+        .findings
+        .iter()
+        .filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
+    for finding in shown {
+        writeln!(
+            out,
+            "  {}  {:<20} {}",
+            style.status(finding.status),
+            finding.check,
+            finding.summary
+        )?;
+        if matches!(finding.status, Status::Pass | Status::Skip) {
+            continue;
+        }
+        // One line of evidence that says no more than the summary is noise.
+        let evidence = finding
+            .evidence
+            .iter()
+            .filter(|line| !finding.summary.contains(line.as_str()));
+        let (mut more, mut lines) = (0, 0);
+        for line in evidence {
+            lines += 1;
+            if lines <= EVIDENCE_SHOWN {
+                writeln!(out, "             {line}")?;
+            } else {
+                more += 1;
+            }
+        }
+        if more > 0 {
+            writeln!(out, "             and {more} more (--format json shows all)")?;
+        }
+        if let Some(remedy) = &finding.remedy {
+            writeln!(out, "             remedy: {remedy}")?;
+        }
+    }
+    let count = |status| {
+        report
+            .findings
+            .iter()
+            .filter(|finding| finding.status == status)
+            .count()
+    };
+    let verdict = match report.verdict {
+        Verdict::Pass => style.paint("1;32", "PASS"),
+        Verdict::Fail => style.paint("1;31", "FAIL"),
+        Verdict::Unknown => style.paint("1;35", "UNKNOWN"),
+    };
+    let parts: Vec<String> = [
+        (Status::Fail, "failed"),
+        (Status::Unknown, "unknown"),
+        (Status::Warn, "warned"),
+        (Status::Pass, "passed"),
+        (Status::Skip, "skipped"),
+    ]
+    .into_iter()
+    .filter(|(status, _)| count(*status) > 0)
+    .map(|(status, word)| format!("{} {word}", count(status)))
+    .collect();
+    writeln!(out, "{verdict} for {}: {}", report.target, parts.join(", "))
+}
+
+/// `sha256:0123456789ab`
+fn short(digest: &str) -> &str {
+    digest.get(..19).unwrap_or(digest)
+}
+
+/// Writes the result of `inspect`.
+pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    let mut row = |name, value: String| rows.push((name, value));
+    let image = &facts.image;
+    row("image", image.reference.clone());
+    row("id", image.id.clone());
+    if !image.repo_digests.is_empty() {
+        row("digest", image.repo_digests.join("\n"));
+    }
+    row("platform", [image.os.as_str(), &image.architecture].join("/"));
+    row(
+        "size",
+        format!("{} in {} layers", Bytes(image.size_bytes()), image.layers.len()),
+    );
+    row(
+        "distribution",
+        facts.distro.as_ref().map_or("unknown".to_owned(), ToString::to_string),
+    );
+    row(
+        "user",
+        if facts.config.user.is_empty() {
+            "root".to_owned()
+        } else {
+            facts.config.user.clone()
+        },
+    );
+    if !facts.config.entrypoint.is_empty() {
+        row("entrypoint", facts.config.entrypoint.join(" "));
+    }
+    let held = facts.packages.all_installed().filter(|package| package.held).count();
+    row(
+        "packages",
+        format!(
+            "{} installed, {held} held ({:?})",
+            facts.packages.all_installed().count(),
+            facts.packages.manager
+        )
+        .to_lowercase(),
+    );
+    row(
+        "cuda",
+        facts
+            .cuda
+            .evidence
+            .iter()
+            .map(|e| format!("{} {}", e.version, e.from))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
+    row("nccl", facts.nccl.iter().map(nccl_line).collect::<Vec<_>>().join("\n"));
+    let python = facts
+        .python3
+        .as_ref()
+        .map(|p| format!("{} {}", p.version.as_deref().unwrap_or("?"), p.path));
+    row("python3", python.unwrap_or_default());
+    let libraries = facts.verbs.libraries.iter().map(|library| {
+        let abi = library
+            .provider_abi
+            .map_or("unknown ABI".to_owned(), |abi| format!("opens -rdmav{abi}"));
+        format!(
+            "{} ({abi}, {}{})",
+            library.path,
+            origin(facts, library.package.as_deref()),
+            if library.loaded { ", loaded" } else { "" }
+        )
+    });
+    row("libibverbs", libraries.collect::<Vec<_>>().join("\n"));
+    let providers: Vec<String> = facts
+        .verbs
+        .providers
+        .iter()
+        .map(|p| format!("{} (rdmav{})", p.driver, p.abi))
+        .collect();
+    row("providers", wrap(&providers));
+    let ofed = &facts.ofed;
+    row("ofed packages", wrap(&ofed.packages));
+    let mut left: Vec<String> = ofed.apt_sources.iter().map(|source| source.path.clone()).collect();
+    left.extend(ofed.apt_keys.iter().cloned());
+    left.extend(
+        ofed.directories
+            .iter()
+            .map(|dir| format!("{} ({} files, {})", dir.path, dir.files, Bytes(dir.size_bytes))),
+    );
+    left.extend(ofed.loader_configs.iter().cloned());
+    row("ofed leftovers", left.join("\n"));
+    for (name, value) in rows {
+        let value = if value.is_empty() { "none" } else { &value };
+        for (at, line) in value.lines().enumerate() {
+            writeln!(out, "{:<16}{line}", if at == 0 { name } else { "" })?;
+        }
+    }
+    Ok(())
+}
+
+fn origin(facts: &ImageFacts, package: Option<&str>) -> String {
+    match package.and_then(|name| facts.packages.installed(name)) {
+        Some(package) => format!("{} {}", package.name, package.version),
+        None => "no package".to_owned(),
+    }
+}
+
+fn nccl_line(copy: &crate::facts::NcclCopy) -> String {
+    let kind = match copy.kind {
+        NcclKind::System => "system",
+        NcclKind::Wheel => "wheel",
+        NcclKind::Static => "linked in",
+        NcclKind::Other => "elsewhere",
+    };
+    let version = copy.version.as_deref().unwrap_or("?");
+    let cuda = copy
+        .built_for_cuda
+        .as_ref()
+        .map_or(String::new(), |cuda| format!(", built for CUDA {cuda}"));
+    format!(
+        "{version} {} ({kind}{cuda}{})",
+        copy.path,
+        if copy.loaded { ", loaded" } else { "" }
+    )
+}
+
+/// Names in lines of about eighty characters.
+fn wrap(names: &[String]) -> String {
+    let mut lines = vec![String::new()];
+    for name in names {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(name),
+            Some(line) if line.len() + name.len() < 78 => {
+                line.push_str(", ");
+                line.push_str(name);
+            }
+            _ => lines.push(name.clone()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// Writes the difference of two images.
+pub fn write_diff(out: &mut dyn Write, diff: &ImageDiff, style: Style) -> io::Result<()> {
+    for (sign, code, changes) in [
+        ("-", "31", &diff.lost),
+        ("+", "32", &diff.gained),
+        ("~", "33", &diff.changed),
+    ] {
+        for change in changes {
+            let versions = match (&change.before, &change.after) {
+                (Some(before), Some(after)) => format!("{before} -> {after}"),
+                (Some(version), None) | (None, Some(version)) => version.clone(),
+                (None, None) => String::new(),
+            };
+            let outside = if change.expected { "" } else { "   outside the RDMA set" };
+            writeln!(
+                out,
+                "  {} {:<28} {versions}{outside}",
+                style.paint(code, sign),
+                change.package
+            )?;
+        }
+    }
+    for note in &diff.other {
+        writeln!(out, "  {} {note}", style.paint("33", "~"))?;
+    }
+    writeln!(
+        out,
+        "  packages: {} lost, {} gained, {} changed; layers: {} new, {}",
+        diff.lost.len(),
+        diff.gained.len(),
+        diff.changed.len(),
+        diff.new_layers,
+        ByteDelta(diff.layer_bytes_delta)
+    )
+}

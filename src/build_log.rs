@@ -9,6 +9,8 @@ pub struct Cause {
     pub id: &'static str,
     pub summary: String,
     pub remedy: &'static str,
+    /// Another host or mirror would not help: the base image cannot take the swap.
+    pub is_image_at_fault: bool,
 }
 
 struct Rule {
@@ -98,18 +100,12 @@ const RULES: &[Rule] = &[
 /// Finds the cause in the lines of a log.
 pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -> Option<Cause> {
     RULES.iter().find_map(|rule| {
-        let line = lines
-            .clone()
-            .into_iter()
-            .find(|line| rule.marks.iter().all(|mark| line.contains(mark)))?;
+        let line = lines.clone().into_iter().find(|line| rule.marks.iter().all(|mark| line.contains(mark)))?;
         // The build's own sentence says which package or address it was.
         let said = line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end());
         let summary = said.map_or(rule.summary.to_owned(), |said| format!("{}: {said}", rule.summary));
-        Some(Cause {
-            id: rule.id,
-            summary,
-            remedy: rule.remedy,
-        })
+        let is_image_at_fault = matches!(rule.id, "swap-removes-package" | "apt-conflict");
+        Some(Cause { id: rule.id, summary, remedy: rule.remedy, is_image_at_fault })
     })
 }
 

@@ -49,11 +49,8 @@ pub fn diff_images(before: &ImageFacts, after: &ImageFacts, touches: impl Fn(&st
             .map(|package| {
                 let foreign =
                     package.architecture != native && package.architecture != "all" && !package.architecture.is_empty();
-                let name = if foreign {
-                    format!("{}:{}", package.name, package.architecture)
-                } else {
-                    package.name.clone()
-                };
+                let name =
+                    if foreign { format!("{}:{}", package.name, package.architecture) } else { package.name.clone() };
                 (name, package.version.clone())
             })
             .collect()
@@ -82,13 +79,8 @@ pub fn diff_images(before: &ImageFacts, after: &ImageFacts, touches: impl Fn(&st
             expected: true,
         });
     }
-    let common = before
-        .image
-        .layers
-        .iter()
-        .zip(&after.image.layers)
-        .take_while(|(a, b)| a.diff_id == b.diff_id)
-        .count();
+    let common =
+        before.image.layers.iter().zip(&after.image.layers).take_while(|(a, b)| a.diff_id == b.diff_id).count();
     let size = |facts: &ImageFacts| i64::try_from(facts.image.size_bytes()).unwrap_or(i64::MAX);
     ImageDiff {
         lost,
@@ -103,31 +95,16 @@ pub fn diff_images(before: &ImageFacts, after: &ImageFacts, touches: impl Fn(&st
 
 fn other_changes(before: &ImageFacts, after: &ImageFacts) -> Vec<String> {
     let nccl = |facts: &ImageFacts| {
-        let copies: Vec<String> = facts
-            .nccl
-            .iter()
-            .map(|copy| format!("{} {}", copy.version.as_deref().unwrap_or("?"), copy.path))
-            .collect();
-        if copies.is_empty() {
-            "none".to_owned()
-        } else {
-            copies.join(", ")
-        }
+        let copies: Vec<String> =
+            facts.nccl.iter().map(|copy| format!("{} {}", copy.version.as_deref().unwrap_or("?"), copy.path)).collect();
+        if copies.is_empty() { "none".to_owned() } else { copies.join(", ") }
     };
     let none = || "none".to_owned();
     let user = |facts: &ImageFacts| {
-        if facts.config.user.is_empty() {
-            "root".to_owned()
-        } else {
-            facts.config.user.clone()
-        }
+        if facts.config.user.is_empty() { "root".to_owned() } else { facts.config.user.clone() }
     };
     [
-        (
-            "cuda",
-            before.cuda.version.clone().unwrap_or_else(none),
-            after.cuda.version.clone().unwrap_or_else(none),
-        ),
+        ("cuda", before.cuda.version.clone().unwrap_or_else(none), after.cuda.version.clone().unwrap_or_else(none)),
         ("nccl", nccl(before), nccl(after)),
         (
             "python3",
@@ -135,11 +112,7 @@ fn other_changes(before: &ImageFacts, after: &ImageFacts) -> Vec<String> {
             after.python3.as_ref().map_or_else(none, |p| p.path.clone()),
         ),
         ("user", user(before), user(after)),
-        (
-            "entrypoint",
-            before.config.entrypoint.join(" "),
-            after.config.entrypoint.join(" "),
-        ),
+        ("entrypoint", before.config.entrypoint.join(" "), after.config.entrypoint.join(" ")),
         ("cmd", before.config.cmd.join(" "), after.config.cmd.join(" ")),
     ]
     .into_iter()
@@ -158,15 +131,10 @@ mod tests {
         let before = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
         let mut after = before.clone();
         after.rdma_core(ERDMA_VERSION, "librdmacm1", &["erdma"]);
-        after
-            .remove_package("mlnx-ofed-basic-user-only")
-            .remove_package("libucx0");
+        after.remove_package("mlnx-ofed-basic-user-only").remove_package("libucx0");
         let rdma = |name: &str| name != "libucx0";
         let diff = diff_images(&before.facts(), &after.facts(), rdma);
-        assert_eq!(
-            diff.damage().map(|change| change.package.as_str()).collect::<Vec<_>>(),
-            ["libucx0"]
-        );
+        assert_eq!(diff.damage().map(|change| change.package.as_str()).collect::<Vec<_>>(), ["libucx0"]);
         assert_eq!(diff.lost.len(), 2);
         assert_eq!(diff.changed.len(), 4);
         assert!(diff.gained.is_empty() && diff.other.is_empty());
@@ -180,13 +148,7 @@ mod tests {
         after.nccl("2.27.3+cuda12.9");
         after.config["User"] = "trainer".into();
         let diff = diff_images(&before.facts(), &after.facts(), |_| true);
-        assert!(
-            diff.other.iter().any(|line| line == "user: root -> trainer"),
-            "{diff:?}"
-        );
-        assert!(
-            diff.other.iter().any(|line| line.starts_with("nccl: 2.21.5 ")),
-            "{diff:?}"
-        );
+        assert!(diff.other.iter().any(|line| line == "user: root -> trainer"), "{diff:?}");
+        assert!(diff.other.iter().any(|line| line.starts_with("nccl: 2.21.5 ")), "{diff:?}");
     }
 }

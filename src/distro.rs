@@ -48,9 +48,7 @@ pub fn parse_os_release(text: &str) -> Option<Distro> {
         id: value("ID")?.to_ascii_lowercase(),
         version: value("VERSION_ID"),
         codename: value("VERSION_CODENAME").or_else(|| value("UBUNTU_CODENAME")),
-        like: value("ID_LIKE")
-            .map(|like| like.split_whitespace().map(str::to_owned).collect())
-            .unwrap_or_default(),
+        like: value("ID_LIKE").map(|like| like.split_whitespace().map(str::to_owned).collect()).unwrap_or_default(),
         pretty_name: value("PRETTY_NAME"),
     })
 }
@@ -78,10 +76,7 @@ fn unquote(value: &str) -> String {
     if let Some(inner) = value.strip_prefix('\'').and_then(|v| v.strip_suffix('\'')) {
         return inner.to_owned();
     }
-    let inner = value
-        .strip_prefix('"')
-        .and_then(|v| v.strip_suffix('"'))
-        .unwrap_or(value);
+    let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
     let mut out = String::with_capacity(inner.len());
     let mut chars = inner.chars();
     while let Some(c) = chars.next() {
@@ -117,10 +112,7 @@ mod tests {
     #[test]
     fn old_release_files() {
         let distro = parse_release_line("CentOS release 6.10 (Final)\n").unwrap();
-        assert_eq!(
-            (distro.id.as_str(), distro.version.as_deref()),
-            ("centos", Some("6.10"))
-        );
+        assert_eq!((distro.id.as_str(), distro.version.as_deref()), ("centos", Some("6.10")));
         let distro = parse_release_line("Red Hat Enterprise Linux Server release 7.9 (Maipo)").unwrap();
         assert_eq!((distro.id.as_str(), distro.version.as_deref()), ("rhel", Some("7.9")));
         assert_eq!(parse_release_line("nothing here"), None);

@@ -18,12 +18,7 @@ const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
 pub fn render_dockerfile(plan: &SwapPlan) -> String {
     let companions = || plan.companions.iter().map(|companion| companion.name.clone());
     let family: BTreeSet<String> = plan.install.iter().flatten().cloned().chain(companions()).collect();
-    let removable: BTreeSet<String> = family
-        .iter()
-        .chain(&plan.purge)
-        .chain(&plan.superseded)
-        .cloned()
-        .collect();
+    let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
     let constants = context! {
         version => env!("CARGO_PKG_VERSION"),
         removable,
@@ -32,32 +27,21 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
         loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
     };
     environment()
-        .and_then(|env| {
-            env.get_template("apt")?
-                .render(context! { ..Value::from(Serde(plan)), ..constants })
-        })
+        .and_then(|env| env.get_template("apt")?.render(context! { ..Value::from(Serde(plan)), ..constants }))
         .unwrap_or_else(|error| panic!("the apt template does not fit the plan: {error:#}"))
 }
 
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
-    env.set_syntax(
-        SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .keep_trailing_newline(true)
-            .build()?,
-    );
+    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     env.add_filter("sh", |text: String| shell_quote(&text));
     // A leading space each, so that an empty list leaves nothing behind.
     env.add_filter("words", |words: Vec<String>| {
         words.iter().map(|w| format!(" {}", shell_quote(w))).collect::<String>()
     });
-    env.add_filter("json_array", |words: Vec<String>| {
-        serde_json::Value::from(words).to_string()
-    });
+    env.add_filter("json_array", |words: Vec<String>| serde_json::Value::from(words).to_string());
     env.add_filter("quoted", |text: String| dockerfile_quote(&text));
     env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
     env.add_template("apt", APT_TEMPLATE)?;

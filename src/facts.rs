@@ -47,18 +47,17 @@ pub struct ImageIdentity {
 }
 
 impl ImageIdentity {
-    /// Sum of the uncompressed layers, in bytes.
+    /// Sum of the sizes of the files of all layers, in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.tar_bytes).sum()
+        self.layers.iter().map(|layer| layer.size_bytes).sum()
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerFacts {
     pub diff_id: String,
-    pub tar_bytes: u64,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub created_by: String,
+    /// Sum of the sizes of its regular files.
+    pub size_bytes: u64,
 }
 
 /// What a container of the image starts with.
@@ -84,11 +83,7 @@ pub struct ConfigFacts {
 impl ConfigFacts {
     /// The value that a process in the container sees.
     pub fn env(&self, name: &str) -> Option<&str> {
-        self.env
-            .iter()
-            .rev()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether processes start as root.
@@ -122,9 +117,7 @@ pub struct PackageFacts {
 impl PackageFacts {
     /// The installed package of a name, native architecture first.
     pub fn installed(&self, name: &str) -> Option<&Package> {
-        self.list
-            .iter()
-            .find(|package| package.name == name && package.is_installed())
+        self.list.iter().find(|package| package.name == name && package.is_installed())
     }
 
     pub fn all_installed(&self) -> impl Iterator<Item = &Package> {

@@ -13,8 +13,10 @@ mod image_fixture;
 
 pub mod build_log;
 pub mod checks;
+pub mod cli;
 pub mod diff;
 pub mod distro;
+pub mod docker;
 pub mod dockerfile;
 pub mod fabric;
 pub mod facts;

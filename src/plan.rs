@@ -36,9 +36,7 @@ impl KeyFile {
     }
 
     fn is_armoured(&self) -> bool {
-        self.content
-            .trim_ascii_start()
-            .starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----")
+        self.content.trim_ascii_start().starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----")
     }
 
     /// Whether the content can be an OpenPGP public key: armoured, or a binary public-key packet (RFC 9580, 4.2).
@@ -130,15 +128,8 @@ pub enum WithoutOffer {
 }
 
 /// Providers that were packages of their own before rdma-core (OFED 4, Ubuntu 16.04): the new ones replace them.
-const SUPERSEDED: [&str; 7] = [
-    "libmlx4-1",
-    "libmlx5-1",
-    "libmlx4-dev",
-    "libmlx5-dev",
-    "librxe-1",
-    "libibcm1",
-    "ibverbs-driver",
-];
+const SUPERSEDED: [&str; 7] =
+    ["libmlx4-1", "libmlx5-1", "libmlx4-dev", "libmlx5-dev", "librxe-1", "libibcm1", "ibverbs-driver"];
 
 /// Predefined by every builder: never declared, never in the history (Dockerfile reference, "Predefined ARGs").
 const PREDEFINED_ARGS: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"];
@@ -180,10 +171,7 @@ pub fn plan_swap(
 ) -> Result<SwapPlan, PlanError> {
     let architecture = facts.image.architecture.as_str();
     if facts.image.os != "linux" || !["amd64", "arm64"].contains(&architecture) {
-        return Err(PlanError::Platform {
-            os: facts.image.os.clone(),
-            architecture: architecture.to_owned(),
-        });
+        return Err(PlanError::Platform { os: facts.image.os.clone(), architecture: architecture.to_owned() });
     }
     // The distribution first: "Anolis is not supported" says more than "no apt".
     let repository = fabric.apt_repository(facts.distro.as_ref(), architecture, &options.repository)?;
@@ -204,16 +192,8 @@ pub fn plan_swap(
         .collect();
     let companions: Vec<Companion> = family
         .iter()
-        .filter(|package| {
-            !fabric
-                .apt_packages
-                .iter()
-                .any(|names| names.contains(&package.name.as_str()))
-        })
-        .map(|package| Companion {
-            name: package.name.clone(),
-            without_offer: without_offer(package, &swapped),
-        })
+        .filter(|package| !fabric.apt_packages.iter().any(|names| names.contains(&package.name.as_str())))
+        .map(|package| Companion { name: package.name.clone(), without_offer: without_offer(package, &swapped) })
         .collect();
     let (purge, mut notes) = plan_purge(facts, &swapped);
 
@@ -253,11 +233,7 @@ pub fn plan_swap(
             .filter(|name| !PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str()))
             .cloned()
             .collect(),
-        install: fabric
-            .apt_packages
-            .iter()
-            .map(|names| install_names(names, facts))
-            .collect(),
+        install: fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect(),
         companions,
         extra_packages: options.extra_packages.clone(),
         purge: purge.into_iter().collect(),
@@ -308,9 +284,7 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
 fn is_package_name(name: &str) -> bool {
     name.len() > 1
         && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
 }
 
 /// Whether a package is built from rdma-core, under whatever name.
@@ -331,10 +305,7 @@ fn without_offer(package: &Package, swapped: &BTreeSet<&str>) -> WithoutOffer {
 
 /// The names of one package in the order to try: the one that is installed, else the oldest, then the others.
 fn install_names(names: &[&str], facts: &ImageFacts) -> Vec<String> {
-    let first = names
-        .iter()
-        .copied()
-        .find(|name| facts.packages.installed(name).is_some());
+    let first = names.iter().copied().find(|name| facts.packages.installed(name).is_some());
     let first = first.or(names.last().copied());
     let rest = names.iter().copied().filter(|name| Some(*name) != first);
     first.into_iter().chain(rest).map(str::to_owned).collect()
@@ -342,24 +313,15 @@ fn install_names(names: &[&str], facts: &ImageFacts) -> Vec<String> {
 
 /// OFED packages that nothing outside OFED and the swapped set depends on; and notes on those that stay.
 fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>) -> (BTreeSet<String>, Vec<String>) {
-    let mut purge: BTreeSet<String> = facts
-        .ofed
-        .packages
-        .iter()
-        .filter(|name| !swapped.contains(name.as_str()))
-        .cloned()
-        .collect();
+    let mut purge: BTreeSet<String> =
+        facts.ofed.packages.iter().filter(|name| !swapped.contains(name.as_str())).cloned().collect();
     let mut notes = Vec::new();
     // A package that stays may keep another one: repeat until nothing changes.
     loop {
-        let needed = facts
-            .packages
-            .all_installed()
-            .filter(|p| !purge.contains(&p.name))
-            .find_map(|package| {
-                let needed = unmet_without(facts, package, &purge)?;
-                Some((needed, package.name.clone()))
-            });
+        let needed = facts.packages.all_installed().filter(|p| !purge.contains(&p.name)).find_map(|package| {
+            let needed = unmet_without(facts, package, &purge)?;
+            Some((needed, package.name.clone()))
+        });
         match needed {
             Some((needed, by)) => {
                 notes.push(format!("package {needed} stays: {by} depends on it"));
@@ -394,33 +356,22 @@ fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<
         if !shared {
             files.insert(path.clone());
         } else if path.ends_with(".sources") {
-            notes.push(format!(
-                "{path} stays: other repositories stand in the same file; remove OFED's stanza by hand"
-            ));
+            notes
+                .push(format!("{path} stays: other repositories stand in the same file; remove OFED's stanza by hand"));
         } else {
             entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
         }
     }
     files.extend(facts.ofed.apt_keys.iter().cloned());
     // A configuration file of a package is left to dpkg; the others are nobody's.
-    files.extend(
-        facts
-            .verbs
-            .driver_files
-            .iter()
-            .filter(|file| file.package.is_none())
-            .map(|file| file.path.clone()),
-    );
+    files.extend(facts.verbs.driver_files.iter().filter(|file| file.package.is_none()).map(|file| file.path.clone()));
     (files.into_iter().collect(), entries)
 }
 
 /// Drops paths that cannot be written on one line.
 fn writable(paths: Vec<String>, notes: &mut Vec<String>) -> Vec<String> {
     let (good, bad): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| !path.chars().any(char::is_control));
-    notes.extend(
-        bad.into_iter()
-            .map(|path| format!("{path:?} stays: its name holds control characters")),
-    );
+    notes.extend(bad.into_iter().map(|path| format!("{path:?} stays: its name holds control characters")));
     good
 }
 
@@ -429,20 +380,13 @@ fn plan_user(user: &str, is_root: bool) -> Result<Option<String>, PlanError> {
         return Ok(None);
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@".contains(c);
-    if user.chars().all(plain) {
-        Ok(Some(user.to_owned()))
-    } else {
-        Err(PlanError::User(user.to_owned()))
-    }
+    if user.chars().all(plain) { Ok(Some(user.to_owned())) } else { Err(PlanError::User(user.to_owned())) }
 }
 
 fn choose_base(facts: &ImageFacts, name: Option<&str>) -> Result<Base, PlanError> {
     let id = &facts.image.id;
     let given = name.filter(|name| is_image_name(name) && !is_digest(name) && !is_id_prefix(name, id));
-    let name = match given
-        .map(str::to_owned)
-        .or_else(|| facts.image.repo_tags.first().cloned())
-    {
+    let name = match given.map(str::to_owned).or_else(|| facts.image.repo_tags.first().cloned()) {
         Some(name) => name,
         None => match facts.image.repo_digests.first() {
             Some(name) => name.clone(),
@@ -454,10 +398,8 @@ fn choose_base(facts: &ImageFacts, name: Option<&str>) -> Result<Base, PlanError
         None => {
             let (path, _) = split_tag(&name);
             let known = facts.image.repo_digests.iter().filter_map(|d| d.split_once('@'));
-            let digest = known
-                .filter(|(repository, _)| *repository == path)
-                .map(|(_, digest)| digest.to_owned())
-                .next();
+            let digest =
+                known.filter(|(repository, _)| *repository == path).map(|(_, digest)| digest.to_owned()).next();
             (name.clone(), digest)
         }
     };

@@ -95,28 +95,16 @@ mod tests {
         );
         let recipe = parse_recipe(&text).unwrap();
         assert_eq!(recipe.base, format!("nvidia/cuda:12.4.1-devel-ubuntu22.04@{digest}"));
-        assert_eq!(
-            (recipe.fabric.id, recipe.extra_packages),
-            ("erdma", vec!["perftest".to_owned()])
-        );
+        assert_eq!((recipe.fabric.id, recipe.extra_packages), ("erdma", vec!["perftest".to_owned()]));
     }
 
     #[test]
     fn unknown_keys_and_values_are_errors() {
         for (text, said) in [
-            (
-                "[base]\nimage = 'a'\ncolour = 'red'\n[fabric]\nname = 'erdma'\n",
-                "unknown field `colour`",
-            ),
-            (
-                "[base]\nimage = 'A b'\n[fabric]\nname = 'erdma'\n",
-                "base.image \"A b\" is not an image name",
-            ),
+            ("[base]\nimage = 'a'\ncolour = 'red'\n[fabric]\nname = 'erdma'\n", "unknown field `colour`"),
+            ("[base]\nimage = 'A b'\n[fabric]\nname = 'erdma'\n", "base.image \"A b\" is not an image name"),
             ("[base]\nimage = 'a'\n[fabric]\nname = 'efa'\n", "known: erdma"),
-            (
-                "[base]\nimage = 'a'\ndigest = 'sha256:1'\n[fabric]\nname = 'erdma'\n",
-                "64 hexadecimal digits",
-            ),
+            ("[base]\nimage = 'a'\ndigest = 'sha256:1'\n[fabric]\nname = 'erdma'\n", "64 hexadecimal digits"),
             ("[fabric]\nname = 'erdma'\n", "missing field `base`"),
         ] {
             let error = parse_recipe(text).unwrap_err().to_string();

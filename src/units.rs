@@ -60,10 +60,8 @@ mod tests {
 
     #[test]
     fn bytes_choose_their_unit() {
-        let shown: Vec<String> = [0, 999, 1000, 1_550_000, 999_949_999, 999_950_000]
-            .iter()
-            .map(|b| Bytes(*b).to_string())
-            .collect();
+        let shown: Vec<String> =
+            [0, 999, 1000, 1_550_000, 999_949_999, 999_950_000].iter().map(|b| Bytes(*b).to_string()).collect();
         assert_eq!(shown, ["0 B", "999 B", "1.0 kB", "1.6 MB", "999.9 MB", "1.0 GB"]);
     }
 

@@ -70,10 +70,7 @@ impl fmt::Display for CudaVersion {
 /// Reads the first two numbers of `12.4`, `12.4.127-1` or `12.4.1`.
 pub fn parse_cuda_version(text: &str) -> Option<CudaVersion> {
     let mut numbers = text.trim().splitn(3, '.').map(leading_number);
-    Some(CudaVersion {
-        major: numbers.next()??,
-        minor: numbers.next()??,
-    })
+    Some(CudaVersion { major: numbers.next()??, minor: numbers.next()?? })
 }
 
 fn leading_number(text: &str) -> Option<u32> {
@@ -91,28 +88,16 @@ mod tests {
             .iter()
             .map(|code| NcclVersion::from_code(*code).unwrap().to_string())
             .collect();
-        assert_eq!(
-            decoded,
-            ["2.4.8", "2.7.8", "2.8.4", "2.9.8", "2.10.3", "2.19.3", "2.21.5"]
-        );
+        assert_eq!(decoded, ["2.4.8", "2.7.8", "2.8.4", "2.9.8", "2.10.3", "2.19.3", "2.21.5"]);
         assert_eq!(NcclVersion::from_code(0), None);
     }
 
     #[test]
     fn texts_of_every_origin() {
-        for text in [
-            "2.19.3+cuda12.3",
-            "2.19.3-1+cuda12.3",
-            "v2.19.3-1",
-            "(2, 19, 3)",
-            "2.19.3a",
-        ] {
+        for text in ["2.19.3+cuda12.3", "2.19.3-1+cuda12.3", "v2.19.3-1", "(2, 19, 3)", "2.19.3a"] {
             assert_eq!(parse_nccl_version(text), Some(NcclVersion::new(2, 19, 3)), "{text}");
         }
-        assert_eq!(
-            parse_nccl_version("2.20.3rc1+cuda12.4"),
-            Some(NcclVersion::new(2, 20, 3))
-        );
+        assert_eq!(parse_nccl_version("2.20.3rc1+cuda12.4"), Some(NcclVersion::new(2, 20, 3)));
         for text in ["", "2", "2.19", "%d.%d.%d", "x.y.z"] {
             assert_eq!(parse_nccl_version(text), None, "{text}");
         }

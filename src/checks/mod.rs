@@ -8,6 +8,7 @@ mod verbs;
 
 use crate::fabric::Fabric;
 use crate::facts::ImageFacts;
+use crate::image::reference::split_tag;
 use crate::targets::Target;
 use serde::{Deserialize, Serialize};
 
@@ -68,12 +69,7 @@ pub struct Outcome {
 
 impl Outcome {
     fn new(status: Status, summary: impl Into<String>) -> Outcome {
-        Outcome {
-            status,
-            summary: summary.into(),
-            evidence: Vec::new(),
-            remedy: None,
-        }
+        Outcome { status, summary: summary.into(), evidence: Vec::new(), remedy: None }
     }
 
     fn pass(summary: impl Into<String>) -> Outcome {
@@ -238,11 +234,7 @@ pub enum Verdict {
 
 /// Sums findings up. A warning does not change the verdict.
 pub fn verdict(findings: &[Finding]) -> Verdict {
-    let any = |status| {
-        findings
-            .iter()
-            .any(|f| f.severity == Severity::Required && f.status == status)
-    };
+    let any = |status| findings.iter().any(|f| f.severity == Severity::Required && f.status == status);
     if any(Status::Fail) {
         Verdict::Fail
     } else if any(Status::Unknown) {
@@ -253,8 +245,12 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 }
 
 /// The command that repairs most of what these checks find.
-fn rebuild() -> String {
-    "rdmaprep build IMAGE -t NEW".to_owned()
+fn rebuild(subject: &Subject<'_>) -> String {
+    let image = &subject.facts.image;
+    let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
+    let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");
+    let (path, tag) = split_tag(name.split('@').next().unwrap_or(name));
+    format!("rdmaprep build {name} -t {path}:{}-{}", tag.unwrap_or("latest"), subject.fabric.id)
 }
 
 /// `a, b and 3 more`
@@ -285,26 +281,15 @@ pub mod testing {
 
     pub fn finding_for(facts: &ImageFacts, check: &str, target: &str) -> Finding {
         let target = targets::by_id(target).unwrap();
-        let subject = Subject {
-            facts,
-            target,
-            fabric: fabric::by_id(target.fabric).unwrap(),
-        };
-        check_image(&subject)
-            .into_iter()
-            .find(|finding| finding.check == check)
-            .unwrap()
+        let subject = Subject { facts, target, fabric: fabric::by_id(target.fabric).unwrap() };
+        check_image(&subject).into_iter().find(|finding| finding.check == check).unwrap()
     }
 
     #[test]
     fn the_good_image_passes_everything() {
         let facts = good();
         let target = targets::by_id("pai-dlc").unwrap();
-        let findings = check_image(&Subject {
-            facts: &facts,
-            target,
-            fabric: fabric::by_id("erdma").unwrap(),
-        });
+        let findings = check_image(&Subject { facts: &facts, target, fabric: fabric::by_id("erdma").unwrap() });
         let not_passed: Vec<_> = findings.iter().filter(|f| f.status != Status::Pass).collect();
         assert!(not_passed.is_empty(), "{not_passed:#?}");
         assert_eq!(verdict(&findings), Verdict::Pass);
@@ -313,14 +298,7 @@ pub mod testing {
     #[test]
     fn ids_are_unique_and_kebab_case() {
         for (at, check) in REGISTRY.iter().enumerate() {
-            assert!(
-                check
-                    .id
-                    .chars()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
-                "{}",
-                check.id
-            );
+            assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", check.id);
             assert!(REGISTRY[..at].iter().all(|other| other.id != check.id), "{}", check.id);
         }
     }
@@ -330,18 +308,10 @@ pub mod testing {
         let mut facts = good();
         facts.config.missing = true;
         let target = targets::by_id("pai-dlc").unwrap();
-        let findings = check_image(&Subject {
-            facts: &facts,
-            target,
-            fabric: fabric::by_id("erdma").unwrap(),
-        });
+        let findings = check_image(&Subject { facts: &facts, target, fabric: fabric::by_id("erdma").unwrap() });
         assert_eq!(verdict(&findings), Verdict::Unknown);
         facts.python3 = None;
-        let findings = check_image(&Subject {
-            facts: &facts,
-            target,
-            fabric: fabric::by_id("erdma").unwrap(),
-        });
+        let findings = check_image(&Subject { facts: &facts, target, fabric: fabric::by_id("erdma").unwrap() });
         assert_eq!(verdict(&findings), Verdict::Fail);
     }
 }

@@ -11,10 +11,9 @@ pub fn package_database(subject: &Subject<'_>) -> Outcome {
         PackageManager::Dpkg | PackageManager::DpkgStatusD if packages.list.is_empty() => {
             Outcome::unknown("the dpkg database is empty")
         }
-        PackageManager::Dpkg | PackageManager::DpkgStatusD => Outcome::pass(format!(
-            "{} packages in the dpkg database",
-            packages.all_installed().count()
-        )),
+        PackageManager::Dpkg | PackageManager::DpkgStatusD => {
+            Outcome::pass(format!("{} packages in the dpkg database", packages.all_installed().count()))
+        }
         PackageManager::RpmUnread => {
             Outcome::unknown("the image has an rpm database, which this version does not read")
         }
@@ -70,7 +69,7 @@ pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     }
     Outcome::fail(format!("Mellanox builds are installed: {}", abbreviate(&mlnx)))
         .evidence(mlnx)
-        .remedy(rebuild())
+        .remedy(rebuild(subject))
 }
 
 pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
@@ -80,29 +79,15 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
         .all_installed()
         .filter(|package| ofed.packages.contains(&package.name) && !is_rdma_core(package))
         .map(|package| format!("package {} {}", package.name, package.version));
-    let sources = ofed
-        .apt_sources
-        .iter()
-        .map(|source| format!("apt source {}: {}", source.path, source.lines.join("; ")));
+    let sources =
+        ofed.apt_sources.iter().map(|source| format!("apt source {}: {}", source.path, source.lines.join("; ")));
     let keys = ofed.apt_keys.iter().map(|key| format!("apt key {key}"));
-    let directories = ofed.directories.iter().map(|dir| {
-        format!(
-            "directory {} ({} files, {})",
-            dir.path,
-            dir.files,
-            crate::units::Bytes(dir.size_bytes)
-        )
-    });
-    let loader = ofed
-        .loader_configs
+    let directories = ofed
+        .directories
         .iter()
-        .map(|path| format!("loader configuration {path}"));
-    let left: Vec<String> = tools
-        .chain(sources)
-        .chain(keys)
-        .chain(directories)
-        .chain(loader)
-        .collect();
+        .map(|dir| format!("directory {} ({} files, {})", dir.path, dir.files, crate::units::Bytes(dir.size_bytes)));
+    let loader = ofed.loader_configs.iter().map(|path| format!("loader configuration {path}"));
+    let left: Vec<String> = tools.chain(sources).chain(keys).chain(directories).chain(loader).collect();
     if left.is_empty() {
         return Outcome::pass("nothing of OFED is left");
     }
@@ -115,9 +100,7 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     if kinds.is_empty() {
         kinds.push("packages");
     }
-    Outcome::warn(format!("OFED left {}", kinds.join(", ")))
-        .evidence(left)
-        .remedy(rebuild())
+    Outcome::warn(format!("OFED left {}", kinds.join(", "))).evidence(left).remedy(rebuild(subject))
 }
 
 #[cfg(test)]
@@ -129,10 +112,7 @@ mod tests {
     #[test]
     fn no_database_is_not_a_clean_database() {
         let mut facts = good();
-        facts.packages = PackageFacts {
-            manager: PackageManager::RpmUnread,
-            list: Vec::new(),
-        };
+        facts.packages = PackageFacts { manager: PackageManager::RpmUnread, list: Vec::new() };
         for check in ["package-database", "packages-consistent", "ofed-packages"] {
             assert_eq!(finding(&facts, check).status, Status::Unknown, "{check}");
         }
@@ -147,10 +127,7 @@ mod tests {
         facts.packages.list.retain(|package| package.name != "libnl-3-200");
         let found = finding(&facts, "packages-consistent");
         assert_eq!(found.status, Status::Warn);
-        assert!(
-            found.evidence.iter().any(|line| line.contains("needs libnl-3-200")),
-            "{found:?}"
-        );
+        assert!(found.evidence.iter().any(|line| line.contains("needs libnl-3-200")), "{found:?}");
         let mut facts = good();
         facts.packages.list[0].state = PackageState::Broken;
         let found = finding(&facts, "packages-consistent");
@@ -161,17 +138,11 @@ mod tests {
     #[test]
     fn a_mellanox_build_fails() {
         let mut facts = good();
-        facts
-            .packages
-            .list
-            .iter_mut()
-            .find(|p| p.name == "libibverbs1")
-            .unwrap()
-            .version = "54mlnx1-1.54103".into();
+        facts.packages.list.iter_mut().find(|p| p.name == "libibverbs1").unwrap().version = "54mlnx1-1.54103".into();
         let found = finding(&facts, "ofed-packages");
         assert_eq!(found.status, Status::Fail);
         assert_eq!(found.evidence, ["libibverbs1 54mlnx1-1.54103"]);
-        assert_eq!(found.remedy.as_deref(), Some("rdmaprep build IMAGE -t NEW"));
+        assert_eq!(found.remedy.as_deref(), Some("rdmaprep build example/ubuntu:22.04 -t example/ubuntu:22.04-erdma"));
     }
 
     #[test]

@@ -26,20 +26,14 @@ pub fn platform(subject: &Subject<'_>) -> Outcome {
 pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let choice = RepositoryChoice::default();
-    match subject
-        .fabric
-        .apt_repository(facts.distro.as_ref(), &facts.image.architecture, &choice)
-    {
+    match subject.fabric.apt_repository(facts.distro.as_ref(), &facts.image.architecture, &choice) {
         Ok(_) => Outcome::pass(facts.distro.as_ref().map(ToString::to_string).unwrap_or_default()),
         Err(RepositoryError::Unknown) => Outcome::warn("the image does not say which distribution it is"),
         Err(_) => {
             let distro = facts.distro.as_ref().map(ToString::to_string).unwrap_or_default();
             let known = format!("listed: {}", subject.fabric.known());
-            Outcome::warn(format!(
-                "{distro} on {} is not on the vendor's list",
-                facts.image.architecture
-            ))
-            .evidence([known])
+            Outcome::warn(format!("{distro} on {} is not on the vendor's list", facts.image.architecture))
+                .evidence([known])
         }
     }
 }
@@ -68,25 +62,14 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
         .filter_map(|(name, copy)| Some(Consumer { name, copy: copy? }))
         .collect();
     let evidence = copies.iter().map(|copy| {
-        format!(
-            "{} ({:?}): {}",
-            copy.path,
-            copy.kind,
-            copy.version.as_deref().unwrap_or("no version text")
-        )
-        .to_lowercase()
+        format!("{} ({:?}): {}", copy.path, copy.kind, copy.version.as_deref().unwrap_or("no version text"))
+            .to_lowercase()
     });
     let Some(first) = consumers.first() else {
         let paths: Vec<String> = copies.iter().map(|copy| copy.path.clone()).collect();
         return match paths.is_empty() {
-            true => Outcome::fail(format!(
-                "the image has no NCCL; {} needs {minimum} or newer",
-                subject.target.title
-            )),
-            false => Outcome::fail(format!(
-                "NCCL is only where the loader does not look: {}",
-                abbreviate(&paths)
-            )),
+            true => Outcome::fail(format!("the image has no NCCL; {} needs {minimum} or newer", subject.target.title)),
+            false => Outcome::fail(format!("NCCL is only where the loader does not look: {}", abbreviate(&paths))),
         }
         .evidence(evidence)
         .remedy(format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"));
@@ -104,10 +87,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
             .remedy(remedy_for(first.copy, minimum))
     } else if version(first).is_none() {
         Outcome::unknown(summary)
-    } else if consumers
-        .iter()
-        .any(|consumer| too_old(&consumer) || version(consumer).is_none())
-    {
+    } else if consumers.iter().any(|consumer| too_old(&consumer) || version(consumer).is_none()) {
         Outcome::warn(format!("{summary}; the minimum is {minimum}"))
     } else {
         Outcome::pass(summary)
@@ -117,10 +97,9 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
 
 fn remedy_for(copy: &NcclCopy, minimum: NcclVersion) -> String {
     match copy.kind {
-        NcclKind::Static => format!(
-            "NCCL is linked into {}: use a torch build with NCCL {minimum} or newer",
-            copy.path
-        ),
+        NcclKind::Static => {
+            format!("NCCL is linked into {}: use a torch build with NCCL {minimum} or newer", copy.path)
+        }
         NcclKind::Wheel => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
         NcclKind::System | NcclKind::Other => {
             format!(
@@ -146,23 +125,14 @@ pub fn cuda_version(subject: &Subject<'_>) -> Outcome {
         return Outcome::unknown(format!("CUDA version {:?} cannot be read", first.version)).evidence(evidence);
     };
     if first.source == crate::facts::CudaSource::Env {
-        return Outcome::unknown(format!(
-            "only {} speaks of CUDA, and no file of it was found",
-            first.from
-        ))
-        .evidence(evidence);
+        return Outcome::unknown(format!("only {} speaks of CUDA, and no file of it was found", first.from))
+            .evidence(evidence);
     }
     let outcome = if version < minimum {
-        Outcome::fail(format!(
-            "CUDA {version}; {} needs {minimum} or newer",
-            subject.target.title
-        ))
-        .remedy(format!("start from an image with CUDA {minimum} or newer"))
+        Outcome::fail(format!("CUDA {version}; {} needs {minimum} or newer", subject.target.title))
+            .remedy(format!("start from an image with CUDA {minimum} or newer"))
     } else if cuda.evidence.iter().any(|e| e.version != first.version) {
-        Outcome::warn(format!(
-            "CUDA {version} by {}, and other evidence disagrees",
-            first.from
-        ))
+        Outcome::warn(format!("CUDA {version} by {}, and other evidence disagrees", first.from))
     } else {
         Outcome::pass(format!("CUDA {version} ({})", first.from))
     };
@@ -176,11 +146,8 @@ pub fn python3(subject: &Subject<'_>) -> Outcome {
             None => format!("python3 ({})", python.path),
         }),
         None if !subject.target.needs_python3 => Outcome::skip(format!("{} does not need it", subject.target.title)),
-        None => Outcome::fail(format!(
-            "python3 is not on the image's PATH; {} needs it",
-            subject.target.title
-        ))
-        .remedy("RUN apt-get update && apt-get install -y --no-install-recommends python3"),
+        None => Outcome::fail(format!("python3 is not on the image's PATH; {} needs it", subject.target.title))
+            .remedy("RUN apt-get update && apt-get install -y --no-install-recommends python3"),
     }
 }
 
@@ -211,11 +178,7 @@ mod tests {
         use NcclKind::*;
         for (copies, status, case) in [
             (vec![], Status::Fail, "none"),
-            (
-                vec![copy(System, Some("2.17.1"), true)],
-                Status::Fail,
-                "B08: system too old",
-            ),
+            (vec![copy(System, Some("2.17.1"), true)], Status::Fail, "B08: system too old"),
             (
                 vec![copy(Wheel, Some("2.19.3"), false), copy(System, Some("2.17.1"), true)],
                 Status::Warn,
@@ -227,16 +190,8 @@ mod tests {
                 "B03: static in torch",
             ),
             (vec![copy(System, None, true)], Status::Unknown, "no version text"),
-            (
-                vec![copy(Other, Some("2.21.5"), false)],
-                Status::Fail,
-                "off the loader's path",
-            ),
-            (
-                vec![copy(System, Some("2.19.0"), true)],
-                Status::Pass,
-                "exactly the minimum",
-            ),
+            (vec![copy(Other, Some("2.21.5"), false)], Status::Fail, "off the loader's path"),
+            (vec![copy(System, Some("2.19.0"), true)], Status::Pass, "exactly the minimum"),
         ] {
             let mut facts = good();
             facts.nccl = copies;
@@ -246,29 +201,16 @@ mod tests {
 
     #[test]
     fn cuda_by_evidence() {
-        let evidence = |source, version: &str| CudaEvidence {
-            source,
-            version: version.into(),
-            from: "x".into(),
-        };
+        let evidence = |source, version: &str| CudaEvidence { source, version: version.into(), from: "x".into() };
         for (list, status) in [
             (vec![], Status::Fail),
             (vec![evidence(CudaSource::Libcudart, "11.8")], Status::Fail),
             (vec![evidence(CudaSource::Env, "12.4")], Status::Unknown),
-            (
-                vec![
-                    evidence(CudaSource::Libcudart, "12.4"),
-                    evidence(CudaSource::Env, "12.1"),
-                ],
-                Status::Warn,
-            ),
+            (vec![evidence(CudaSource::Libcudart, "12.4"), evidence(CudaSource::Env, "12.1")], Status::Warn),
             (vec![evidence(CudaSource::Wheel, "12.1")], Status::Pass),
         ] {
             let mut facts = good();
-            facts.cuda = CudaFacts {
-                version: None,
-                evidence: list.clone(),
-            };
+            facts.cuda = CudaFacts { version: None, evidence: list.clone() };
             assert_eq!(finding(&facts, "cuda-version").status, status, "{list:?}");
         }
     }
@@ -295,11 +237,9 @@ mod tests {
     #[test]
     fn platforms() {
         let mut facts = good();
-        for (os, architecture, status) in [
-            ("linux", "s390x", Status::Fail),
-            ("", "", Status::Unknown),
-            ("linux", "arm64", Status::Pass),
-        ] {
+        for (os, architecture, status) in
+            [("linux", "s390x", Status::Fail), ("", "", Status::Unknown), ("linux", "arm64", Status::Pass)]
+        {
             facts.image.os = os.into();
             facts.image.architecture = architecture.into();
             assert_eq!(finding(&facts, "platform").status, status);

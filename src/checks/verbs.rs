@@ -8,48 +8,34 @@ pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
     match verbs.loaded() {
         Some(library) => Outcome::pass(format!("the loader finds {}", library.path)).evidence(describe(library)),
         None if verbs.libraries.is_empty() => {
-            Outcome::fail("the image has no libibverbs.so.1: NCCL will use TCP sockets").remedy(rebuild())
+            Outcome::fail("the image has no libibverbs.so.1: NCCL will use TCP sockets").remedy(rebuild(subject))
         }
         None => {
             let paths: Vec<String> = verbs.libraries.iter().map(|library| library.path.clone()).collect();
-            Outcome::fail(format!(
-                "libibverbs.so.1 is only where the loader does not look: {}",
-                abbreviate(&paths)
-            ))
-            .evidence(paths)
-            .remedy(rebuild())
+            Outcome::fail(format!("libibverbs.so.1 is only where the loader does not look: {}", abbreviate(&paths)))
+                .evidence(paths)
+                .remedy(rebuild(subject))
         }
     }
 }
 
 fn describe(library: &VerbsLibrary) -> Option<String> {
-    library
-        .package
-        .as_ref()
-        .map(|package| format!("{} belongs to package {package}", library.path))
+    library.package.as_ref().map(|package| format!("{} belongs to package {package}", library.path))
 }
 
 pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
     let driver = subject.fabric.driver;
     let Some(library) = verbs.loaded() else {
-        return Outcome::fail(format!("without libibverbs no {driver} provider can be opened")).remedy(rebuild());
+        return Outcome::fail(format!("without libibverbs no {driver} provider can be opened"))
+            .remedy(rebuild(subject));
     };
     let Some(abi) = library.provider_abi else {
         return Outcome::unknown(format!("{} does not say which provider ABI it opens", library.path));
     };
-    let configured = verbs
-        .driver_files
-        .iter()
-        .find(|file| file.driver.as_deref() == Some(driver));
-    let usable = verbs
-        .usable_providers(library)
-        .find(|provider| provider.driver == driver);
-    let others: Vec<_> = verbs
-        .providers
-        .iter()
-        .filter(|provider| provider.driver == driver)
-        .collect();
+    let configured = verbs.driver_files.iter().find(|file| file.driver.as_deref() == Some(driver));
+    let usable = verbs.usable_providers(library).find(|provider| provider.driver == driver);
+    let others: Vec<_> = verbs.providers.iter().filter(|provider| provider.driver == driver).collect();
     let paths = || others.iter().map(|provider| provider.path.clone());
     match (usable, configured) {
         (Some(provider), Some(_)) => {
@@ -59,22 +45,22 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
             "{} is there, but no file in /etc/libibverbs.d names the driver, so libibverbs does not open it",
             provider.path
         ))
-        .remedy(rebuild()),
+        .remedy(rebuild(subject)),
         (None, _) if !others.is_empty() && others.iter().all(|provider| provider.abi != abi) => Outcome::fail(format!(
             "libibverbs opens only -rdmav{abi} providers, and the {driver} provider is {}: they are of different rdma-core builds",
             abbreviate(&paths().collect::<Vec<_>>())
         ))
         .evidence([library.path.clone()])
         .evidence(paths())
-        .remedy(rebuild()),
+        .remedy(rebuild(subject)),
         (None, _) if !others.is_empty() => Outcome::fail(format!(
             "the {driver} provider is not in {}, where this libibverbs looks",
             library.provider_directory()
         ))
         .evidence(paths())
-        .remedy(rebuild()),
+        .remedy(rebuild(subject)),
         (None, Some(file)) => Outcome::fail(format!("{} names the {driver} driver, and no lib{driver}-rdmav{abi}.so is installed", file.path))
-            .remedy(rebuild()),
+            .remedy(rebuild(subject)),
         (None, None) => {
             let summary = match subject.facts.packages.installed("ibverbs-providers") {
                 Some(package) => format!("ibverbs-providers {} is installed and has no {driver} provider", package.version),
@@ -83,7 +69,7 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
                 }
                 None => format!("no {driver} provider is installed"),
             };
-            Outcome::fail(summary).remedy(rebuild())
+            Outcome::fail(summary).remedy(rebuild(subject))
         }
     }
 }
@@ -93,31 +79,19 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     let Some(library) = facts.verbs.loaded() else {
         return Outcome::skip("there is no libibverbs");
     };
-    let package = library
-        .package
-        .as_deref()
-        .and_then(|name| facts.packages.installed(name));
+    let package = library.package.as_deref().and_then(|name| facts.packages.installed(name));
     if facts.verbs.erdma_transport == Some(true) {
         return Outcome::pass("ibv_devinfo knows the eRDMA transport, as only the vendor's build does");
     }
     let Some(package) = package else {
-        return Outcome::warn(format!(
-            "{} belongs to no package, so its origin is not known",
-            library.path
-        ))
-        .remedy(rebuild());
+        return Outcome::warn(format!("{} belongs to no package, so its origin is not known", library.path))
+            .remedy(rebuild(subject));
     };
     if facts.verbs.pinned.get(&package.name) == Some(&package.version) {
-        return Outcome::pass(format!(
-            "{} {} is pinned to the vendor's repository",
-            package.name, package.version
-        ));
+        return Outcome::pass(format!("{} {} is pinned to the vendor's repository", package.name, package.version));
     }
     if package.version == fabric.published_version {
-        return Outcome::pass(format!(
-            "{} {} is the version that the vendor publishes",
-            package.name, package.version
-        ));
+        return Outcome::pass(format!("{} {} is the version that the vendor publishes", package.name, package.version));
     }
     if package.is_mlnx_build() {
         return Outcome::skip(format!("{} is a Mellanox build (ofed-packages)", package.name));
@@ -126,7 +100,7 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
         "{} {} is not the build of {}: whether a stock rdma-core suffices with its driver is not established",
         package.name, package.version, fabric.title
     ))
-    .remedy(rebuild())
+    .remedy(rebuild(subject))
 }
 
 pub fn driver_files(subject: &Subject<'_>) -> Outcome {
@@ -134,24 +108,16 @@ pub fn driver_files(subject: &Subject<'_>) -> Outcome {
     let dangling: Vec<String> = verbs
         .driver_files
         .iter()
-        .filter(|file| {
-            !verbs
-                .providers
-                .iter()
-                .any(|provider| Some(&provider.driver) == file.driver.as_ref())
-        })
+        .filter(|file| !verbs.providers.iter().any(|provider| Some(&provider.driver) == file.driver.as_ref()))
         .map(|file| file.path.clone())
         .collect();
     if dangling.is_empty() {
         return Outcome::pass("every driver file names a provider that is there");
     }
     let remedy = format!("RUN rm -f {}", dangling.join(" "));
-    Outcome::warn(format!(
-        "dangling, and only noise in the log: {}",
-        abbreviate(&dangling)
-    ))
-    .evidence(dangling)
-    .remedy(remedy)
+    Outcome::warn(format!("dangling, and only noise in the log: {}", abbreviate(&dangling)))
+        .evidence(dangling)
+        .remedy(remedy)
 }
 
 #[cfg(test)]
@@ -177,16 +143,10 @@ mod tests {
         let mut jammy = good();
         set_version(&mut jammy, "39.0-1");
         jammy.verbs.providers.retain(|provider| provider.driver != "erdma");
-        jammy
-            .verbs
-            .driver_files
-            .retain(|file| file.driver.as_deref() != Some("erdma"));
+        jammy.verbs.driver_files.retain(|file| file.driver.as_deref() != Some("erdma"));
         let found = finding(&jammy, "rdma-provider");
         assert_eq!(found.status, Status::Fail);
-        assert_eq!(
-            found.summary,
-            "ibverbs-providers 39.0-1 is installed and has no erdma provider"
-        );
+        assert_eq!(found.summary, "ibverbs-providers 39.0-1 is installed and has no erdma provider");
 
         let mut noble = good();
         set_version(&mut noble, "50.0-2");
@@ -198,10 +158,7 @@ mod tests {
     #[test]
     fn no_provider_at_all() {
         let mut facts = good();
-        facts
-            .packages
-            .list
-            .retain(|package| package.name != "ibverbs-providers");
+        facts.packages.list.retain(|package| package.name != "ibverbs-providers");
         facts.verbs.providers.clear();
         facts.verbs.driver_files.clear();
         let found = finding(&facts, "rdma-provider");
@@ -216,10 +173,7 @@ mod tests {
         facts.verbs.providers.retain(|provider| provider.driver != "erdma");
         let found = finding(&facts, "rdma-provider");
         assert_eq!(found.status, Status::Fail);
-        assert!(
-            found.summary.starts_with("/etc/libibverbs.d/erdma.driver names"),
-            "{found:?}"
-        );
+        assert!(found.summary.starts_with("/etc/libibverbs.d/erdma.driver names"), "{found:?}");
     }
 
     /// Case A07.
@@ -229,10 +183,7 @@ mod tests {
         facts.verbs.libraries[0].provider_abi = Some(59);
         let found = finding(&facts, "rdma-provider");
         assert_eq!(found.status, Status::Fail);
-        assert!(
-            found.summary.contains("-rdmav59") && found.summary.contains("liberdma-rdmav34.so"),
-            "{found:?}"
-        );
+        assert!(found.summary.contains("-rdmav59") && found.summary.contains("liberdma-rdmav34.so"), "{found:?}");
         facts.verbs.libraries[0].provider_abi = None;
         assert_eq!(finding(&facts, "rdma-provider").status, Status::Unknown);
     }

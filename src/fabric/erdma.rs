@@ -13,41 +13,16 @@ pub const ERDMA: Fabric = Fabric {
     title: "Alibaba eRDMA",
     driver: "erdma",
     // Both pages install these four; librdmacm1 took a new name with the 64-bit time transition of Ubuntu 24.04.
-    apt_packages: &[
-        &["libibverbs1"],
-        &["ibverbs-providers"],
-        &["ibverbs-utils"],
-        &["librdmacm1t64", "librdmacm1"],
-    ],
+    apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     // elastic-rdma-drivers, scripts/patches/0014.
     published_version: "44.1-2",
     public_mirror: "http://mirrors.aliyun.com/erdma",
     vpc_mirror: "http://mirrors.cloud.aliyuncs.com/erdma",
     distros: &[
         // The page lists 24.04 once under x86 and once under x86 and Arm; the repository decides.
-        SupportedDistro {
-            id: "ubuntu",
-            version: "24.04",
-            suite: "noble/erdma",
-            architectures: X86_AND_ARM,
-        },
-        SupportedDistro {
-            id: "ubuntu",
-            version: "22.04",
-            suite: "jammy/erdma",
-            architectures: X86_AND_ARM,
-        },
-        SupportedDistro {
-            id: "ubuntu",
-            version: "20.04",
-            suite: "focal/erdma",
-            architectures: X86,
-        },
-        SupportedDistro {
-            id: "ubuntu",
-            version: "18.04",
-            suite: "bionic/erdma",
-            architectures: X86,
-        },
+        SupportedDistro { id: "ubuntu", version: "24.04", suite: "noble/erdma", architectures: X86_AND_ARM },
+        SupportedDistro { id: "ubuntu", version: "22.04", suite: "jammy/erdma", architectures: X86_AND_ARM },
+        SupportedDistro { id: "ubuntu", version: "20.04", suite: "focal/erdma", architectures: X86 },
+        SupportedDistro { id: "ubuntu", version: "18.04", suite: "bionic/erdma", architectures: X86 },
     ],
 };

@@ -96,12 +96,7 @@ pub enum RepositoryError {
     #[error(
         "{title} has no packages for {distro} on {architecture}\n  listed by the vendor: {known}\n  a repository that has them can be given with --mirror URL and --suite SUITE"
     )]
-    NotListed {
-        title: &'static str,
-        distro: String,
-        architecture: String,
-        known: String,
-    },
+    NotListed { title: &'static str, distro: String, architecture: String, known: String },
     #[error(
         "the image does not say which distribution it is (no os-release)\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
     )]
@@ -169,26 +164,16 @@ impl Fabric {
 
     /// The supported distributions as one line.
     pub fn known(&self) -> String {
-        let known = self
-            .distros
-            .iter()
-            .map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
+        let known = self.distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
         known.collect::<Vec<_>>().join(", ")
     }
 }
 
 fn check_mirror(mirror: &str) -> Result<&str, RepositoryError> {
     let bad = || RepositoryError::BadMirror(mirror.to_owned());
-    let host = mirror
-        .strip_prefix("http://")
-        .or_else(|| mirror.strip_prefix("https://"))
-        .ok_or_else(bad)?;
+    let host = mirror.strip_prefix("http://").or_else(|| mirror.strip_prefix("https://")).ok_or_else(bad)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]%+".contains(c);
-    if host.is_empty() || !host.chars().all(plain) {
-        Err(bad())
-    } else {
-        Ok(mirror.trim_end_matches('/'))
-    }
+    if host.is_empty() || !host.chars().all(plain) { Err(bad()) } else { Ok(mirror.trim_end_matches('/')) }
 }
 
 fn is_suite(suite: &str) -> bool {
@@ -218,15 +203,7 @@ mod tests {
         assert_eq!(public.url, "http://mirrors.aliyun.com/erdma/apt/ubuntu");
         assert_eq!(public.suite, "jammy/erdma");
         assert_eq!(public.key_url, "http://mirrors.aliyun.com/erdma/GPGKEY");
-        let vpc = repository(
-            JAMMY,
-            "arm64",
-            RepositoryChoice {
-                vpc: true,
-                ..Default::default()
-            },
-        )
-        .unwrap();
+        let vpc = repository(JAMMY, "arm64", RepositoryChoice { vpc: true, ..Default::default() }).unwrap();
         assert_eq!(vpc.url, "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu");
     }
 
@@ -239,19 +216,11 @@ mod tests {
             (focal, "arm64"),
             ("ID=debian\nVERSION_ID=12\nVERSION_CODENAME=bookworm\n", "amd64"),
             ("ID=anolis\nVERSION_ID=8.8\n", "amd64"),
-            (
-                "ID=linuxmint\nVERSION_ID=22.04\nID_LIKE=ubuntu\nUBUNTU_CODENAME=jammy\n",
-                "amd64",
-            ),
+            ("ID=linuxmint\nVERSION_ID=22.04\nID_LIKE=ubuntu\nUBUNTU_CODENAME=jammy\n", "amd64"),
             ("ID=ubuntu\nVERSION_ID=23.10\nUBUNTU_CODENAME=mantic\n", "amd64"),
         ] {
-            let error = repository(os_release, architecture, RepositoryChoice::default())
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"),
-                "{error}"
-            );
+            let error = repository(os_release, architecture, RepositoryChoice::default()).unwrap_err().to_string();
+            assert!(error.contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{error}");
             assert!(error.contains("--mirror URL and --suite SUITE"), "{error}");
         }
         let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default());
@@ -262,50 +231,21 @@ mod tests {
     fn mirror_and_suite_together_open_any_distribution() {
         let debian = "ID=debian\nVERSION_ID=12\n";
         let mirror = Some("http://127.0.0.1:8000/erdma/".to_owned());
-        let choice = RepositoryChoice {
-            mirror: mirror.clone(),
-            suite: Some("bookworm/erdma".into()),
-            vpc: false,
-        };
+        let choice = RepositoryChoice { mirror: mirror.clone(), suite: Some("bookworm/erdma".into()), vpc: false };
         let repository_ = repository(debian, "amd64", choice).unwrap();
         assert_eq!(repository_.url, "http://127.0.0.1:8000/erdma/apt/debian");
         assert_eq!(repository_.suite, "bookworm/erdma");
-        let only_mirror = RepositoryChoice {
-            mirror,
-            ..Default::default()
-        };
+        let only_mirror = RepositoryChoice { mirror, ..Default::default() };
         assert!(repository(debian, "amd64", only_mirror).is_err());
     }
 
     #[test]
     fn addresses_that_could_break_a_dockerfile_are_refused() {
-        for bad in [
-            "ftp://x",
-            "http://",
-            "http://u:p@h/",
-            "http://h/$(id)",
-            "http://h/a b",
-            "http://h/'",
-        ] {
-            let choice = RepositoryChoice {
-                mirror: Some(bad.into()),
-                suite: Some("a/b".into()),
-                vpc: false,
-            };
-            assert_eq!(
-                repository(JAMMY, "amd64", choice),
-                Err(RepositoryError::BadMirror(bad.into())),
-                "{bad}"
-            );
+        for bad in ["ftp://x", "http://", "http://u:p@h/", "http://h/$(id)", "http://h/a b", "http://h/'"] {
+            let choice = RepositoryChoice { mirror: Some(bad.into()), suite: Some("a/b".into()), vpc: false };
+            assert_eq!(repository(JAMMY, "amd64", choice), Err(RepositoryError::BadMirror(bad.into())), "{bad}");
         }
-        let choice = RepositoryChoice {
-            mirror: Some("http://h".into()),
-            suite: Some("a b".into()),
-            vpc: false,
-        };
-        assert_eq!(
-            repository(JAMMY, "amd64", choice),
-            Err(RepositoryError::BadSuite("a b".into()))
-        );
+        let choice = RepositoryChoice { mirror: Some("http://h".into()), suite: Some("a b".into()), vpc: false };
+        assert_eq!(repository(JAMMY, "amd64", choice), Err(RepositoryError::BadSuite("a b".into())));
     }
 }

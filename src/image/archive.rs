@@ -6,8 +6,8 @@
 //! It stands at the archive's end, so every layer is indexed as it passes and put in order afterwards.
 
 use super::layer::{self, Harvest, LayerError, index_layer};
-use super::rootfs::{LayerIndex, RootFs};
-use super::{ConfigFile, Image, ImageError, Layer};
+use super::rootfs::LayerIndex;
+use super::{ConfigFile, Image, ImageError};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read};
@@ -42,11 +42,7 @@ pub fn read_archive(stream: impl Read, select: Option<&str>, harvest: Harvest<'_
     let parts = read_parts(stream, harvest)?;
     let Some(manifest) = parts.json.get("manifest.json") else {
         let oci = parts.json.contains_key("index.json") || parts.json.contains_key("oci-layout");
-        return Err(if oci {
-            ImageError::OciOnly
-        } else {
-            ImageError::NoManifest
-        });
+        return Err(if oci { ImageError::OciOnly } else { ImageError::NoManifest });
     };
     let items: Vec<ManifestItem> = parse_json("manifest.json", manifest)?;
     let item = choose(items, select)?;
@@ -63,40 +59,25 @@ fn read_parts(stream: impl Read, harvest: Harvest<'_>) -> Result<Parts, ImageErr
             (0, io::ErrorKind::Other | io::ErrorKind::InvalidInput) => ImageError::NotAnArchive,
             _ => ImageError::BrokenArchive(error),
         })?;
-        let path = String::from_utf8_lossy(&entry.path_bytes())
-            .trim_start_matches("./")
-            .to_owned();
+        let path = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
         let kind = entry.header().entry_type();
         if kind.is_symlink() || kind.is_hard_link() {
             // Engine 20.10 stores a layer that several images share once and links to it.
-            let target = entry
-                .link_name_bytes()
-                .map(|name| String::from_utf8_lossy(&name).into_owned());
+            let target = entry.link_name_bytes().map(|name| String::from_utf8_lossy(&name).into_owned());
             let base = path.rsplit_once('/').map_or("", |(base, _)| base);
             let target = target.unwrap_or_default();
-            parts.links.insert(
-                path.clone(),
-                if kind.is_symlink() { join(base, &target) } else { target },
-            );
+            parts.links.insert(path.clone(), if kind.is_symlink() { join(base, &target) } else { target });
             continue;
         }
         if !kind.is_file() {
             continue;
         }
         let size = entry.size();
-        let mut body = BufReader::with_capacity(
-            256 << 10,
-            CheckedReader {
-                inner: &mut entry,
-                left: size,
-            },
-        );
+        let mut body = BufReader::with_capacity(256 << 10, CheckedReader { inner: &mut entry, left: size });
         let head = body.fill_buf().map_err(ImageError::BrokenArchive)?;
         if is_layer(head)? {
-            let index = index_layer(&mut body, 0, harvest).map_err(|source| ImageError::Layer {
-                name: path.clone(),
-                source,
-            })?;
+            let index =
+                index_layer(&mut body, harvest).map_err(|source| ImageError::Layer { name: path.clone(), source })?;
             // What follows the layer's own end must still be there.
             io::copy(&mut body, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
             parts.layers.insert(path, index);
@@ -129,12 +110,8 @@ fn join(base: &str, relative: &str) -> String {
 }
 
 fn choose(mut items: Vec<ManifestItem>, select: Option<&str>) -> Result<ManifestItem, ImageError> {
-    let names = |items: &[ManifestItem]| {
-        items
-            .iter()
-            .flat_map(|item| item.repo_tags.clone().unwrap_or_default())
-            .collect()
-    };
+    let names =
+        |items: &[ManifestItem]| items.iter().flat_map(|item| item.repo_tags.clone().unwrap_or_default()).collect();
     match select {
         Some(wanted) => {
             let tagged = if super::reference::split_tag(wanted).1.is_some() {
@@ -143,18 +120,12 @@ fn choose(mut items: Vec<ManifestItem>, select: Option<&str>) -> Result<Manifest
                 format!("{wanted}:latest")
             };
             let found = items.iter().position(|item| {
-                let hex = item
-                    .config
-                    .trim_start_matches("blobs/sha256/")
-                    .trim_end_matches(".json");
+                let hex = item.config.trim_start_matches("blobs/sha256/").trim_end_matches(".json");
                 item.repo_tags.iter().flatten().any(|tag| *tag == tagged) || wanted.trim_start_matches("sha256:") == hex
             });
             match found {
                 Some(at) => Ok(items.swap_remove(at)),
-                None => Err(ImageError::NotInArchive {
-                    wanted: wanted.to_owned(),
-                    known: names(&items),
-                }),
+                None => Err(ImageError::NotInArchive { wanted: wanted.to_owned(), known: names(&items) }),
             }
         }
         None if items.len() == 1 => Ok(items.remove(0)),
@@ -164,16 +135,10 @@ fn choose(mut items: Vec<ManifestItem>, select: Option<&str>) -> Result<Manifest
 }
 
 fn assemble(mut parts: Parts, item: ManifestItem) -> Result<Image, ImageError> {
-    let config_bytes = parts
-        .json
-        .get(&item.config)
-        .ok_or_else(|| ImageError::MissingPart(item.config.clone()))?;
+    let config_bytes = parts.json.get(&item.config).ok_or_else(|| ImageError::MissingPart(item.config.clone()))?;
     let digest = format!("sha256:{}", hex(&Sha256::digest(config_bytes)));
     // Both layouts name the config by its digest.
-    let claimed = item
-        .config
-        .trim_start_matches("blobs/sha256/")
-        .trim_end_matches(".json");
+    let claimed = item.config.trim_start_matches("blobs/sha256/").trim_end_matches(".json");
     if claimed.len() == 64 && !digest.ends_with(claimed) {
         return Err(ImageError::DigestMismatch {
             name: item.config.clone(),
@@ -184,19 +149,10 @@ fn assemble(mut parts: Parts, item: ManifestItem) -> Result<Image, ImageError> {
     let config: ConfigFile = parse_json(&item.config, config_bytes)?;
     let diff_ids = &config.rootfs.diff_ids;
     if diff_ids.len() != item.layers.len() {
-        return Err(ImageError::LayerCount {
-            config: diff_ids.len(),
-            manifest: item.layers.len(),
-        });
+        return Err(ImageError::LayerCount { config: diff_ids.len(), manifest: item.layers.len() });
     }
-    let mut created_by = config
-        .history
-        .iter()
-        .filter(|h| !h.empty_layer)
-        .map(|h| h.created_by.clone());
-    let mut layers = Vec::new();
     let mut indexes = Vec::new();
-    for (at, (name, diff_id)) in item.layers.iter().zip(diff_ids).enumerate() {
+    for (at, name) in item.layers.iter().enumerate() {
         let mut key = name.as_str();
         // A link's target may be a link, but not for ever.
         for _ in 0..8 {
@@ -206,38 +162,15 @@ fn assemble(mut parts: Parts, item: ManifestItem) -> Result<Image, ImageError> {
             }
         }
         // The same layer may stand several times in one image.
-        let used_again = item.layers[at + 1..]
-            .iter()
-            .any(|later| later == name || parts.links.contains_key(later));
-        let index = if used_again {
-            parts.layers.get(key).cloned()
-        } else {
-            parts.layers.remove(key)
-        };
-        let mut index = index.ok_or_else(|| ImageError::MissingPart(name.clone()))?;
-        index.set_layer(at);
-        layers.push(Layer {
-            diff_id: diff_id.clone(),
-            tar_bytes: index.tar_bytes,
-            created_by: created_by.next().unwrap_or_default(),
-        });
-        indexes.push(index);
+        let used_again = item.layers[at + 1..].iter().any(|later| later == name || parts.links.contains_key(later));
+        let index = if used_again { parts.layers.get(key).cloned() } else { parts.layers.remove(key) };
+        indexes.push(index.ok_or_else(|| ImageError::MissingPart(name.clone()))?);
     }
-    Ok(Image {
-        id: digest,
-        repo_tags: item.repo_tags.unwrap_or_default(),
-        repo_digests: Vec::new(),
-        config,
-        layers,
-        rootfs: RootFs::merge(indexes),
-    })
+    Ok(Image::assemble(digest, item.repo_tags.unwrap_or_default(), config, indexes))
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes).map_err(|source| ImageError::Json {
-        name: name.to_owned(),
-        source,
-    })
+    serde_json::from_slice(bytes).map_err(|source| ImageError::Json { name: name.to_owned(), source })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -266,9 +199,6 @@ impl<R: Read> Read for CheckedReader<R> {
 
 impl From<LayerError> for ImageError {
     fn from(source: LayerError) -> ImageError {
-        ImageError::Layer {
-            name: "archive".to_owned(),
-            source,
-        }
+        ImageError::Layer { name: "archive".to_owned(), source }
     }
 }

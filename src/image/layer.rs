@@ -24,7 +24,7 @@ pub const MAX_CONTENT_BYTES: u64 = 64 << 20;
 /// Largest total of kept content per layer.
 const MAX_LAYER_CONTENT_BYTES: u64 = 512 << 20;
 /// Most entries of one layer: twice what the largest public training images have.
-const MAX_ENTRIES: usize = 4_000_000;
+pub(super) const MAX_ENTRIES: usize = 4_000_000;
 
 /// Why a layer cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,10 @@ pub enum LayerError {
     Escape(String),
     #[error("layer has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
+    #[error("reading {path}")]
+    File { path: String, source: io::Error },
+    #[error("layer directory uses {0}, which only the engine itself can read")]
+    EngineFeature(&'static str),
     #[error("layer is compressed with {0}, which is not supported (known: none, gzip, zstd)")]
     UnknownCompression(&'static str),
 }
@@ -83,11 +87,8 @@ pub fn is_tar_block(block: &[u8]) -> bool {
     }
     let mut header = tar::Header::new_old();
     header.as_mut_bytes().copy_from_slice(block);
-    let sum: u32 = block
-        .iter()
-        .enumerate()
-        .map(|(at, b)| if (148..156).contains(&at) { 32 } else { u32::from(*b) })
-        .sum();
+    let sum: u32 =
+        block.iter().enumerate().map(|(at, b)| if (148..156).contains(&at) { 32 } else { u32::from(*b) }).sum();
     header.cksum().is_ok_and(|stored| stored == sum)
 }
 
@@ -95,14 +96,11 @@ pub fn is_tar_block(block: &[u8]) -> bool {
 ///
 /// # Errors
 /// A stream that ends inside an entry, an entry outside the root, a compression that is not known, or an I/O error.
-pub fn index_layer(stream: impl Read, layer: usize, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
-    let mut counted = CountingReader {
-        inner: decompress(stream)?,
-        bytes: 0,
-    };
+pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
+    let mut stream = decompress(stream)?;
     let mut index = LayerIndex::default();
     let mut content_bytes = 0;
-    let mut archive = tar::Archive::new(&mut counted);
+    let mut archive = tar::Archive::new(&mut stream);
     for entry in archive.entries()? {
         let mut entry = entry?;
         if index.changes.len() >= MAX_ENTRIES {
@@ -126,25 +124,9 @@ pub fn index_layer(stream: impl Read, layer: usize, harvest: Harvest<'_>) -> Res
         } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
             let size = entry.size();
             let mode = entry.header().mode().unwrap_or(0);
-            let want = match harvest(&path, size) {
-                Want::Content if size > MAX_CONTENT_BYTES || content_bytes + size > MAX_LAYER_CONTENT_BYTES => None,
-                want => Some(want),
-            };
-            let kept = match want {
-                None => Kept::TooLarge,
-                Some(Want::Nothing) => Kept::Nothing,
-                Some(Want::Content) => {
-                    content_bytes += size;
-                    Kept::Content(read_whole(&mut entry, &path, size)?.into())
-                }
-                Some(Want::Markers) => Kept::Hits(scan(&mut entry, &path, size)?.finish().into()),
-            };
-            Change::Put(Node::File {
-                size,
-                mode,
-                kept,
-                layer,
-            })
+            index.file_bytes += size;
+            let kept = keep(&mut entry, &path, size, harvest, &mut content_bytes)?;
+            Change::Put(Node::File { size, mode, kept })
         } else if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
             Change::Put(Node::Special)
         } else {
@@ -154,29 +136,22 @@ pub fn index_layer(stream: impl Read, layer: usize, harvest: Harvest<'_>) -> Res
         index.changes.push((path, change));
     }
     // The end marker and padding belong to the stream: a source that reports errors late does so here.
-    io::copy(&mut counted, &mut io::sink())?;
-    index.tar_bytes = counted.bytes;
+    io::copy(&mut stream, &mut io::sink())?;
     Ok(index)
 }
 
 fn link_name(entry: &tar::Entry<'_, impl Read>) -> String {
-    entry
-        .link_name_bytes()
-        .map(|name| String::from_utf8_lossy(&name).into_owned())
-        .unwrap_or_default()
+    entry.link_name_bytes().map(|name| String::from_utf8_lossy(&name).into_owned()).unwrap_or_default()
 }
 
-fn whiteout(path: &str) -> Option<(String, Change)> {
+/// What a name with the whiteout prefix means (OCI image-spec, layer.md).
+pub(super) fn whiteout(path: &str) -> Option<(String, Change)> {
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     let hidden = name.strip_prefix(".wh.")?;
     if hidden == ".wh..opq" {
         return Some((parent.to_owned(), Change::Opaque));
     }
-    let path = if parent.is_empty() {
-        hidden.to_owned()
-    } else {
-        format!("{parent}/{hidden}")
-    };
+    let path = if parent.is_empty() { hidden.to_owned() } else { format!("{parent}/{hidden}") };
     Some((path, Change::Whiteout))
 }
 
@@ -191,6 +166,27 @@ fn normalise(raw: &str) -> Result<String, LayerError> {
         }
     }
     Ok(names.join("/"))
+}
+
+/// Keeps of a file what the inspection wants of it; `content_bytes` is the layer's running total.
+pub(super) fn keep(
+    file: &mut impl Read,
+    path: &str,
+    size: u64,
+    harvest: Harvest<'_>,
+    content_bytes: &mut u64,
+) -> Result<Kept, LayerError> {
+    match harvest(path, size) {
+        Want::Nothing => Ok(Kept::Nothing),
+        Want::Content if size > MAX_CONTENT_BYTES || *content_bytes + size > MAX_LAYER_CONTENT_BYTES => {
+            Ok(Kept::TooLarge)
+        }
+        Want::Content => {
+            *content_bytes += size;
+            Ok(Kept::Content(read_whole(file, path, size)?.into()))
+        }
+        Want::Markers => Ok(Kept::Hits(scan(file, path, size)?.finish().into())),
+    }
 }
 
 fn read_whole(entry: &mut impl Read, path: &str, size: u64) -> Result<Vec<u8>, LayerError> {
@@ -220,24 +216,7 @@ fn scan(entry: &mut impl Read, path: &str, size: u64) -> Result<Scanner, LayerEr
 fn expect_all(path: &str, size: u64, got: u64) -> Result<(), LayerError> {
     match size.checked_sub(got) {
         None | Some(0) => Ok(()),
-        Some(missing) => Err(LayerError::Truncated {
-            path: path.to_owned(),
-            size,
-            missing,
-        }),
-    }
-}
-
-struct CountingReader<R> {
-    inner: R,
-    bytes: u64,
-}
-
-impl<R: Read> Read for CountingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        self.bytes += n as u64;
-        Ok(n)
+        Some(missing) => Err(LayerError::Truncated { path: path.to_owned(), size, missing }),
     }
 }
 
@@ -263,29 +242,22 @@ mod tests {
 
     #[test]
     fn every_compression_gives_the_same_index() {
-        let plain = tar_of(&[
-            ("etc/os-release", b"ID=x"),
-            ("usr/.wh.gone", b""),
-            ("opt/.wh..wh..opq", b""),
-        ]);
+        let plain = tar_of(&[("etc/os-release", b"ID=x"), ("usr/.wh.gone", b""), ("opt/.wh..wh..opq", b"")]);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&plain).unwrap();
         let gzip = gzip.finish().unwrap();
         let zstd = zstd::encode_all(&plain[..], 1).unwrap();
         // A skippable frame of three bytes in front.
         let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3][..], &zstd].concat();
-        let expected = index_layer(&plain[..], 0, &keep_all).unwrap();
+        let expected = index_layer(&plain[..], &keep_all).unwrap();
         assert_eq!(expected.changes[1], ("usr/gone".to_owned(), Change::Whiteout));
         assert_eq!(expected.changes[2], ("opt".to_owned(), Change::Opaque));
-        assert_eq!(expected.tar_bytes, plain.len() as u64);
+        assert_eq!(expected.file_bytes, 4);
         for packed in [&gzip, &zstd, &skippable] {
-            assert_eq!(index_layer(&packed[..], 0, &keep_all).unwrap(), expected);
+            assert_eq!(index_layer(&packed[..], &keep_all).unwrap(), expected);
         }
-        let error = index_layer(&b"\xfd7zXZ\0rest"[..], 0, &keep_all).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "layer is compressed with xz, which is not supported (known: none, gzip, zstd)"
-        );
+        let error = index_layer(&b"\xfd7zXZ\0rest"[..], &keep_all).unwrap_err();
+        assert_eq!(error.to_string(), "layer is compressed with xz, which is not supported (known: none, gzip, zstd)");
     }
 
     #[test]
@@ -293,7 +265,7 @@ mod tests {
         let plain = tar_of(&[("usr/lib/libx.so", &[7; 3000])]);
         for want in [Want::Content, Want::Markers, Want::Nothing] {
             let harvest = move |_: &str, _: u64| want;
-            let cut = index_layer(&plain[..2000], 0, &harvest);
+            let cut = index_layer(&plain[..2000], &harvest);
             assert!(cut.is_err(), "{want:?}: {cut:?}");
         }
     }
@@ -307,11 +279,8 @@ mod tests {
         header.as_mut_bytes().copy_from_slice(&plain[..512]);
         header.set_cksum();
         plain[..512].copy_from_slice(header.as_bytes());
-        let error = index_layer(&plain[..], 0, &keep_all).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "layer entry \"../../evil\" points outside the image's root"
-        );
+        let error = index_layer(&plain[..], &keep_all).unwrap_err();
+        assert_eq!(error.to_string(), "layer entry \"../../evil\" points outside the image's root");
     }
 
     #[test]

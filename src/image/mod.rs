@@ -1,9 +1,11 @@
 //! Container images as data: reference → [`Image`] (config, layers, root file system), without running anything.
 //!
-//! `reference` names an image, `archive` reads one from a stream, `layer` and `rootfs` make the file tree, `scan` looks
+//! `reference` names an image, `archive` reads one from a stream, `directory` a layer from the engine's
+//! store, `layer` and `rootfs` make the file tree, `scan` looks
 //! into binaries while they pass. Opening the stream (a file, the daemon) is the caller's.
 
 pub mod archive;
+pub mod directory;
 pub mod layer;
 pub mod reference;
 pub mod rootfs;
@@ -29,14 +31,32 @@ pub struct Image {
     pub rootfs: RootFs,
 }
 
+impl Image {
+    /// Puts an image together from its config and its layers, bottom first; there must be as many as the config names.
+    pub fn assemble(id: String, repo_tags: Vec<String>, config: ConfigFile, indexes: Vec<rootfs::LayerIndex>) -> Image {
+        let layers = config
+            .rootfs
+            .diff_ids
+            .iter()
+            .zip(&indexes)
+            .map(|(diff_id, index)| Layer { diff_id: diff_id.clone(), file_bytes: index.file_bytes });
+        Image {
+            id,
+            repo_tags,
+            repo_digests: Vec::new(),
+            layers: layers.collect(),
+            rootfs: RootFs::merge(indexes),
+            config,
+        }
+    }
+}
+
 /// One layer, as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
     pub diff_id: String,
-    /// Size of the uncompressed tar stream, in bytes.
-    pub tar_bytes: u64,
-    /// The build step, as the history gives it; empty if it does not.
-    pub created_by: String,
+    /// Sum of the sizes of its regular files, in bytes.
+    pub file_bytes: u64,
 }
 
 /// The image's config document (OCI image-spec, config.md); only what is used here.
@@ -51,8 +71,6 @@ pub struct ConfigFile {
     pub config: Option<RunConfig>,
     #[serde(default)]
     pub rootfs: DiffIds,
-    #[serde(default)]
-    pub history: Vec<History>,
 }
 
 /// What a container starts with.
@@ -73,14 +91,6 @@ pub struct RunConfig {
 pub struct DiffIds {
     #[serde(default)]
     pub diff_ids: Vec<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct History {
-    #[serde(default)]
-    pub created_by: String,
-    #[serde(default)]
-    pub empty_layer: bool,
 }
 
 /// Why an image cannot be read.
@@ -105,11 +115,7 @@ pub enum ImageError {
     #[error("the archive names {manifest} layers, the image config {config}")]
     LayerCount { config: usize, manifest: usize },
     #[error("{name}: content is {actual}, its name says {claimed}: the archive is damaged")]
-    DigestMismatch {
-        name: String,
-        claimed: String,
-        actual: String,
-    },
+    DigestMismatch { name: String, claimed: String, actual: String },
     #[error("reading {name}: not the JSON that it should be")]
     Json { name: String, source: serde_json::Error },
     #[error("reading layer {name}")]
@@ -123,9 +129,5 @@ pub enum ImageError {
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "images without a name".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "images without a name".to_owned() } else { names.join(", ") }
 }

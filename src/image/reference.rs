@@ -20,10 +20,7 @@ impl fmt::Display for Reference {
         match self {
             Reference::Daemon(name) => write!(f, "docker-daemon:{name}"),
             Reference::Archive { path, select: None } => write!(f, "docker-archive:{}", path.display()),
-            Reference::Archive {
-                path,
-                select: Some(name),
-            } => write!(f, "docker-archive:{}:{name}", path.display()),
+            Reference::Archive { path, select: Some(name) } => write!(f, "docker-archive:{}:{name}", path.display()),
         }
     }
 }
@@ -40,17 +37,8 @@ pub enum ReferenceError {
 }
 
 /// Schemes that other tools know and this version does not read; named so that the error is not "no such image".
-const FOREIGN_SCHEMES: [&str; 9] = [
-    "oci",
-    "oci-dir",
-    "oci-archive",
-    "docker",
-    "registry",
-    "podman",
-    "containers-storage",
-    "dir",
-    "rootfs",
-];
+const FOREIGN_SCHEMES: [&str; 9] =
+    ["oci", "oci-dir", "oci-archive", "docker", "registry", "podman", "containers-storage", "dir", "rootfs"];
 
 /// Parses a reference; `is_file` tells whether a path exists.
 pub fn parse_reference(text: &str, is_file: impl Fn(&Path) -> bool) -> Result<Reference, ReferenceError> {
@@ -61,18 +49,12 @@ pub fn parse_reference(text: &str, is_file: impl Fn(&Path) -> bool) -> Result<Re
         match scheme {
             // `docker://` means a registry; `docker:` is syft's name for the daemon.
             "docker" if rest.starts_with("//") => {
-                return Err(ReferenceError::UnknownScheme {
-                    scheme: "docker://".to_owned(),
-                    text: text.to_owned(),
-                });
+                return Err(ReferenceError::UnknownScheme { scheme: "docker://".to_owned(), text: text.to_owned() });
             }
             "docker-daemon" | "docker" => return daemon(rest),
             "docker-archive" => return Ok(archive(rest, &is_file)),
             other if FOREIGN_SCHEMES.contains(&other) => {
-                return Err(ReferenceError::UnknownScheme {
-                    scheme: other.to_owned(),
-                    text: text.to_owned(),
-                });
+                return Err(ReferenceError::UnknownScheme { scheme: other.to_owned(), text: text.to_owned() });
             }
             _ => {}
         }
@@ -96,17 +78,11 @@ fn archive(rest: &str, is_file: &impl Fn(&Path) -> bool) -> Reference {
         for (at, _) in rest.match_indices(':') {
             if is_file(Path::new(&rest[..at])) {
                 let select = rest[at + 1..].to_owned();
-                return Reference::Archive {
-                    path: rest[..at].into(),
-                    select: Some(select).filter(|s| !s.is_empty()),
-                };
+                return Reference::Archive { path: rest[..at].into(), select: Some(select).filter(|s| !s.is_empty()) };
             }
         }
     }
-    Reference::Archive {
-        path: rest.into(),
-        select: None,
-    }
+    Reference::Archive { path: rest.into(), select: None }
 }
 
 fn daemon(name: &str) -> Result<Reference, ReferenceError> {
@@ -169,15 +145,12 @@ fn is_path_component(part: &str) -> bool {
         return false;
     }
     let separators: Vec<&str> = part.split(word).filter(|s| !s.is_empty()).collect();
-    separators
-        .iter()
-        .all(|s| matches!(*s, "." | "_" | "__") || s.bytes().all(|b| b == b'-'))
+    separators.iter().all(|s| matches!(*s, "." | "_" | "__") || s.bytes().all(|b| b == b'-'))
 }
 
 /// Whether a text is `sha256:` and 64 hexadecimal digits.
 pub fn is_digest(text: &str) -> bool {
-    text.strip_prefix("sha256:")
-        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]
@@ -185,21 +158,14 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Reference, ReferenceError> {
-        parse_reference(text, |path| {
-            ["image.tar", "a:b.tar", "/x/i.tar"]
-                .iter()
-                .any(|p| Path::new(p) == path)
-        })
+        parse_reference(text, |path| ["image.tar", "a:b.tar", "/x/i.tar"].iter().any(|p| Path::new(p) == path))
     }
 
     #[test]
     fn schemes_paths_and_bare_words() {
         let daemon = |name: &str| Ok(Reference::Daemon(name.to_owned()));
         let archive = |path: &str, select: Option<&str>| {
-            Ok(Reference::Archive {
-                path: path.into(),
-                select: select.map(str::to_owned),
-            })
+            Ok(Reference::Archive { path: path.into(), select: select.map(str::to_owned) })
         };
         assert_eq!(parse("docker-daemon:nvidia/cuda:12.4"), daemon("nvidia/cuda:12.4"));
         assert_eq!(parse("docker:ubuntu"), daemon("ubuntu"));
@@ -207,16 +173,10 @@ mod tests {
         assert_eq!(parse("image.tar"), archive("image.tar", None));
         assert_eq!(parse("a:b.tar"), archive("a:b.tar", None));
         assert_eq!(parse("docker-archive:a:b.tar:x/y:1"), archive("a:b.tar", Some("x/y:1")));
-        assert_eq!(
-            parse("/x/i.tar:ubuntu:22.04"),
-            archive("/x/i.tar", Some("ubuntu:22.04"))
-        );
+        assert_eq!(parse("/x/i.tar:ubuntu:22.04"), archive("/x/i.tar", Some("ubuntu:22.04")));
         assert_eq!(parse("./missing.tar"), archive("./missing.tar", None));
         assert!(matches!(parse("oci:dir"), Err(ReferenceError::UnknownScheme { .. })));
-        assert!(matches!(
-            parse("docker://ubuntu"),
-            Err(ReferenceError::UnknownScheme { .. })
-        ));
+        assert!(matches!(parse("docker://ubuntu"), Err(ReferenceError::UnknownScheme { .. })));
         assert!(matches!(parse("Ubuntu:22.04"), Err(ReferenceError::InvalidName(_))));
         assert_eq!(parse("  "), Err(ReferenceError::Empty));
     }
@@ -224,28 +184,10 @@ mod tests {
     #[test]
     fn image_names() {
         let digest = format!("sha256:{}", "0a".repeat(32));
-        for good in [
-            "a",
-            "a/b",
-            "a.b/c__d-e:T_1.2",
-            "r.io:5000/x:y",
-            &digest,
-            &format!("a/b:t@{digest}"),
-        ] {
+        for good in ["a", "a/b", "a.b/c__d-e:T_1.2", "r.io:5000/x:y", &digest, &format!("a/b:t@{digest}")] {
             assert!(is_image_name(good), "{good}");
         }
-        for bad in [
-            "A",
-            "a:",
-            "a//b",
-            "a/:t",
-            "-a",
-            "a/b:-t",
-            "a@sha256:12",
-            "a b",
-            "a___b",
-            "r.io:x/y",
-        ] {
+        for bad in ["A", "a:", "a//b", "a/:t", "-a", "a/b:-t", "a@sha256:12", "a b", "a___b", "r.io:x/y"] {
             assert!(!is_image_name(bad), "{bad}");
         }
     }

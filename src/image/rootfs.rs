@@ -28,8 +28,6 @@ pub enum Node {
         size: u64,
         mode: u32,
         kept: Kept,
-        /// Index of the layer that the content comes from, 0 = bottom.
-        layer: usize,
     },
     Symlink(String),
     /// Device, FIFO or socket.
@@ -52,19 +50,8 @@ pub enum Change {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LayerIndex {
     pub changes: Vec<(String, Change)>,
-    /// Size of the layer's tar stream in bytes, uncompressed.
-    pub tar_bytes: u64,
-}
-
-impl LayerIndex {
-    /// Says where in the image this layer stands, 0 = bottom.
-    pub fn set_layer(&mut self, at: usize) {
-        for (_, change) in &mut self.changes {
-            if let Change::Put(Node::File { layer, .. }) = change {
-                *layer = at;
-            }
-        }
-    }
+    /// Sum of the sizes of the layer's regular files, in bytes; a hard link adds nothing.
+    pub file_bytes: u64,
 }
 
 /// How many links a path may pass through; Linux allows 40.
@@ -88,14 +75,8 @@ pub struct RootFs {
 impl RootFs {
     /// Puts layers together, bottom first.
     pub fn merge(layers: impl IntoIterator<Item = LayerIndex>) -> RootFs {
-        let root = Entry {
-            children: BTreeMap::new(),
-            node: Some(Node::Dir),
-        };
-        let mut fs = RootFs {
-            entries: vec![root],
-            dangling_hard_links: Vec::new(),
-        };
+        let root = Entry { children: BTreeMap::new(), node: Some(Node::Dir) };
+        let mut fs = RootFs { entries: vec![root], dangling_hard_links: Vec::new() };
         for layer in layers {
             fs.apply(layer);
         }
@@ -165,10 +146,7 @@ impl RootFs {
 
     fn add(&mut self, parent: usize, name: &str, node: Node) -> usize {
         let child = self.entries.len();
-        self.entries.push(Entry {
-            children: BTreeMap::new(),
-            node: Some(node),
-        });
+        self.entries.push(Entry { children: BTreeMap::new(), node: Some(node) });
         self.entries[parent].children.insert(name.to_owned(), child);
         child
     }
@@ -227,11 +205,7 @@ impl RootFs {
                 stack.push((child, name));
             }
         }
-        let real = stack
-            .iter()
-            .map(|(_, name)| name.as_str())
-            .collect::<Vec<_>>()
-            .join("/");
+        let real = stack.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join("/");
         Some((stack.last().map_or(0, |(at, _)| *at), real))
     }
 
@@ -258,18 +232,14 @@ impl RootFs {
     /// The kept content of a file, links followed.
     pub fn content(&self, path: &str) -> Option<&[u8]> {
         match self.get(path)? {
-            Node::File {
-                kept: Kept::Content(bytes),
-                ..
-            } => Some(bytes),
+            Node::File { kept: Kept::Content(bytes), .. } => Some(bytes),
             _ => None,
         }
     }
 
     /// The kept content of a file as text; bytes that are not UTF-8 become U+FFFD.
     pub fn text(&self, path: &str) -> Option<String> {
-        self.content(path)
-            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        self.content(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
     /// The names in a directory, sorted; empty when it is none.
@@ -293,11 +263,7 @@ impl RootFs {
                 visit(&path, node);
             }
             for (name, child) in self.entries[at].children.iter().rev() {
-                let below = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}/{name}")
-                };
+                let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
                 todo.push((*child, below));
             }
         }
@@ -328,12 +294,7 @@ mod tests {
     use super::*;
 
     fn file(text: &str) -> Change {
-        Change::Put(Node::File {
-            size: text.len() as u64,
-            mode: 0o644,
-            kept: Kept::Content(text.as_bytes().into()),
-            layer: 0,
-        })
+        Change::Put(Node::File { size: text.len() as u64, mode: 0o644, kept: Kept::Content(text.as_bytes().into()) })
     }
 
     fn link(target: &str) -> Change {
@@ -342,27 +303,17 @@ mod tests {
 
     fn layer(changes: Vec<(&str, Change)>) -> LayerIndex {
         LayerIndex {
-            changes: changes
-                .into_iter()
-                .map(|(path, change)| (path.to_owned(), change))
-                .collect(),
-            tar_bytes: 0,
+            changes: changes.into_iter().map(|(path, change)| (path.to_owned(), change)).collect(),
+            file_bytes: 0,
         }
     }
 
     #[test]
     fn whiteouts_and_opaque_directories_speak_of_lower_layers_only() {
-        let bottom = || {
-            layer(vec![
-                ("usr/lib/libibverbs/libmlx5-rdmav34.so", file("mlx5")),
-                ("etc/a", file("a")),
-            ])
-        };
+        let bottom = || layer(vec![("usr/lib/libibverbs/libmlx5-rdmav34.so", file("mlx5")), ("etc/a", file("a"))]);
         for marker_first in [true, false] {
-            let mut upper = vec![
-                ("usr/lib/libibverbs", Change::Opaque),
-                ("usr/lib/libibverbs/liberdma-rdmav34.so", file("erdma")),
-            ];
+            let mut upper =
+                vec![("usr/lib/libibverbs", Change::Opaque), ("usr/lib/libibverbs/liberdma-rdmav34.so", file("erdma"))];
             if !marker_first {
                 upper.reverse();
             }
@@ -388,10 +339,7 @@ mod tests {
         assert_eq!(fs.text("lib/libnccl.so.2").as_deref(), Some("2.19.3"));
         let fs = RootFs::merge([bottom(), layer(vec![("lib/libnccl.so.2.19.3", file("new"))])]);
         assert_eq!(fs.text("lib/libnccl.so.2").as_deref(), Some("2.19.3"));
-        let fs = RootFs::merge([
-            bottom(),
-            layer(vec![("opt/n/x.so", Change::Link("lib/libnccl.so.2".into()))]),
-        ]);
+        let fs = RootFs::merge([bottom(), layer(vec![("opt/n/x.so", Change::Link("lib/libnccl.so.2".into()))])]);
         assert_eq!(fs.text("opt/n/x.so").as_deref(), Some("2.19.3"));
         let fs = RootFs::merge([layer(vec![("a", Change::Link("nowhere".into()))])]);
         assert_eq!(fs.dangling_hard_links(), ["a"]);
@@ -414,10 +362,7 @@ mod tests {
         assert_eq!(fs.real_path("lib/os-release").as_deref(), Some("usr/lib/os-release"));
         assert_eq!(fs.get("loop1"), None);
         assert_eq!(fs.get("dangling"), None);
-        assert_eq!(
-            fs.get_no_follow("lib/../../dangling"),
-            Some(&Node::Symlink("/proc/self/root/etc/passwd".into()))
-        );
+        assert_eq!(fs.get_no_follow("lib/../../dangling"), Some(&Node::Symlink("/proc/self/root/etc/passwd".into())));
     }
 
     #[test]
@@ -427,10 +372,7 @@ mod tests {
         assert_eq!(fs.list("usr/lib"), ["b"]);
         assert_eq!(fs.get_no_follow("lib"), Some(&Node::Symlink("usr/lib".into())));
         // An entry for the directory itself takes the link's place, as the engine does it.
-        let fs = RootFs::merge([
-            bottom(),
-            layer(vec![("lib", Change::Put(Node::Dir)), ("lib/b", file("b"))]),
-        ]);
+        let fs = RootFs::merge([bottom(), layer(vec![("lib", Change::Put(Node::Dir)), ("lib/b", file("b"))])]);
         assert_eq!(fs.list("lib"), ["b"]);
         assert_eq!(fs.list("usr/lib"), ["a"]);
     }

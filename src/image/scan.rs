@@ -19,12 +19,8 @@ pub enum Marker {
 }
 
 impl Marker {
-    const ALL: [Marker; 4] = [
-        Marker::NcclVersion,
-        Marker::VerbsPrivateAbi,
-        Marker::ProviderSuffix,
-        Marker::ErdmaTransport,
-    ];
+    const ALL: [Marker; 4] =
+        [Marker::NcclVersion, Marker::VerbsPrivateAbi, Marker::ProviderSuffix, Marker::ErdmaTransport];
 
     fn needle(self) -> &'static [u8] {
         match self {
@@ -59,10 +55,7 @@ pub struct Scanner {
 impl Default for Scanner {
     fn default() -> Self {
         Scanner {
-            finders: Marker::ALL
-                .into_iter()
-                .map(|marker| (marker, Finder::new(marker.needle())))
-                .collect(),
+            finders: Marker::ALL.into_iter().map(|marker| (marker, Finder::new(marker.needle()))).collect(),
             window: Vec::new(),
             hits: Vec::new(),
         }
@@ -87,11 +80,7 @@ impl Scanner {
     }
 
     fn overlap() -> usize {
-        let longest = Marker::ALL
-            .iter()
-            .map(|marker| marker.needle().len())
-            .max()
-            .unwrap_or(0);
+        let longest = Marker::ALL.iter().map(|marker| marker.needle().len()).max().unwrap_or(0);
         longest + TAIL_BYTES
     }
 
@@ -134,13 +123,7 @@ mod tests {
             (Marker::VerbsPrivateAbi, "34"),
             (Marker::ProviderSuffix, "34.so"),
         ];
-        assert_eq!(
-            whole,
-            expected.map(|(marker, tail)| Hit {
-                marker,
-                tail: tail.to_owned()
-            })
-        );
+        assert_eq!(whole, expected.map(|(marker, tail)| Hit { marker, tail: tail.to_owned() }));
         for size in 1..BLOB.len() {
             let mut scanner = Scanner::default();
             BLOB.chunks(size).for_each(|chunk| scanner.push(chunk));

@@ -7,9 +7,7 @@ use crate::versions::{CudaVersion, parse_cuda_version};
 
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
-    let toolkit = path
-        .strip_prefix("usr/local/cuda")
-        .and_then(|rest| rest.split_once('/'));
+    let toolkit = path.strip_prefix("usr/local/cuda").and_then(|rest| rest.split_once('/'));
     matches!(toolkit, Some((_, "version.json" | "version.txt")))
 }
 
@@ -18,11 +16,7 @@ pub fn load_cuda(fs: &RootFs, packages: &PackageFacts, config: &ConfigFacts) -> 
     let mut evidence = Vec::new();
     let mut add = |source, version: Option<CudaVersion>, from: String| {
         if let Some(version) = version {
-            evidence.push(CudaEvidence {
-                source,
-                version: version.to_string(),
-                from,
-            });
+            evidence.push(CudaEvidence { source, version: version.to_string(), from });
         }
     };
     for name in fs.list("usr/local").into_iter().filter(|name| name.starts_with("cuda")) {
@@ -34,31 +28,16 @@ pub fn load_cuda(fs: &RootFs, packages: &PackageFacts, config: &ConfigFacts) -> 
             continue;
         }
         let path = format!("{real}/version.json");
-        add(
-            CudaSource::VersionJson,
-            fs.text(&path).and_then(|text| parse_version_json(&text)),
-            absolute(&path),
-        );
+        add(CudaSource::VersionJson, fs.text(&path).and_then(|text| parse_version_json(&text)), absolute(&path));
         let path = format!("{real}/version.txt");
-        add(
-            CudaSource::VersionTxt,
-            fs.text(&path).and_then(|text| parse_version_txt(&text)),
-            absolute(&path),
-        );
+        add(CudaSource::VersionTxt, fs.text(&path).and_then(|text| parse_version_txt(&text)), absolute(&path));
     }
     for path in files_named(fs, |name| name.starts_with("libcudart.so.")) {
         let name = path.rsplit('/').next().unwrap_or(&path);
         // A wheel's file is named `libcudart.so.12` only; its dist-info says more.
-        add(
-            CudaSource::Libcudart,
-            name.strip_prefix("libcudart.so.").and_then(parse_cuda_version),
-            absolute(&path),
-        );
+        add(CudaSource::Libcudart, name.strip_prefix("libcudart.so.").and_then(parse_cuda_version), absolute(&path));
     }
-    for package in packages
-        .all_installed()
-        .filter(|package| package.name.starts_with("cuda-cudart-"))
-    {
+    for package in packages.all_installed().filter(|package| package.name.starts_with("cuda-cudart-")) {
         if !package.name.starts_with("cuda-cudart-dev") {
             let from = format!("package {} {}", package.name, package.version);
             add(CudaSource::Package, parse_cuda_version(&package.version), from);
@@ -75,17 +54,10 @@ pub fn load_cuda(fs: &RootFs, packages: &PackageFacts, config: &ConfigFacts) -> 
         }
     });
     if let Some(value) = config.env("CUDA_VERSION") {
-        add(
-            CudaSource::Env,
-            parse_cuda_version(value),
-            format!("CUDA_VERSION={value}"),
-        );
+        add(CudaSource::Env, parse_cuda_version(value), format!("CUDA_VERSION={value}"));
     }
     evidence.sort_by_key(|evidence| evidence.source);
-    CudaFacts {
-        version: evidence.first().map(|first| first.version.clone()),
-        evidence,
-    }
+    CudaFacts { version: evidence.first().map(|first| first.version.clone()), evidence }
 }
 
 fn parse_version_json(text: &str) -> Option<CudaVersion> {
@@ -106,10 +78,7 @@ mod tests {
         let json = r#"{"cuda": {"name": "CUDA SDK", "version": "12.4.1"}}"#;
         assert_eq!(parse_version_json(json), Some(CudaVersion::new(12, 4)));
         assert_eq!(parse_version_json("{"), None);
-        assert_eq!(
-            parse_version_txt("CUDA Version 10.2.89\n"),
-            Some(CudaVersion::new(10, 2))
-        );
+        assert_eq!(parse_version_txt("CUDA Version 10.2.89\n"), Some(CudaVersion::new(10, 2)));
     }
 
     #[test]

@@ -40,9 +40,7 @@ pub fn search_path(fs: &RootFs, ld_library_path: Option<&str>, architecture: &st
 
 /// The file that `dlopen(soname)` would give, as a real path.
 pub fn resolve(fs: &RootFs, directories: &[String], soname: &str) -> Option<String> {
-    directories
-        .iter()
-        .find_map(|directory| fs.real_path(&format!("{directory}/{soname}")))
+    directories.iter().find_map(|directory| fs.real_path(&format!("{directory}/{soname}")))
 }
 
 /// Includes nest; a loop of includes ends.
@@ -55,10 +53,7 @@ fn read_conf(fs: &RootFs, path: &str, depth: usize, directories: &mut Vec<String
     let Some(text) = fs.text(path) else { return };
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
-        match line
-            .strip_prefix("include")
-            .filter(|rest| rest.starts_with(char::is_whitespace))
-        {
+        match line.strip_prefix("include").filter(|rest| rest.starts_with(char::is_whitespace)) {
             Some(patterns) => {
                 for pattern in patterns.split_whitespace() {
                     for file in glob(fs, pattern) {
@@ -74,11 +69,7 @@ fn read_conf(fs: &RootFs, path: &str, depth: usize, directories: &mut Vec<String
 
 /// Files of one directory that match `dir/prefix*suffix`, sorted as glob(3) sorts; relative patterns start in /etc.
 fn glob(fs: &RootFs, pattern: &str) -> Vec<String> {
-    let pattern = if pattern.starts_with('/') {
-        pattern.to_owned()
-    } else {
-        format!("/etc/{pattern}")
-    };
+    let pattern = if pattern.starts_with('/') { pattern.to_owned() } else { format!("/etc/{pattern}") };
     let (directory, name) = pattern.rsplit_once('/').unwrap_or(("", &pattern));
     match name.split_once('*') {
         None => vec![pattern.clone()],

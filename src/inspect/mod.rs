@@ -7,6 +7,7 @@ mod cuda;
 pub mod loader;
 mod nccl;
 mod ofed;
+pub use ofed::is_ofed_name;
 pub mod packages;
 mod python;
 mod verbs;
@@ -74,11 +75,7 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
             layers: image
                 .layers
                 .iter()
-                .map(|layer| LayerFacts {
-                    diff_id: layer.diff_id.clone(),
-                    tar_bytes: layer.tar_bytes,
-                    created_by: layer.created_by.clone(),
-                })
+                .map(|layer| LayerFacts { diff_id: layer.diff_id.clone(), size_bytes: layer.file_bytes })
                 .collect(),
         },
         distro: load_distro(fs),
@@ -93,13 +90,8 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
 }
 
 /// `/etc/os-release` wins over `/usr/lib/os-release`; either may be a link to the other.
-const RELEASE_FILES: [&str; 5] = [
-    "etc/os-release",
-    "usr/lib/os-release",
-    "etc/centos-release",
-    "etc/redhat-release",
-    "etc/system-release",
-];
+const RELEASE_FILES: [&str; 5] =
+    ["etc/os-release", "usr/lib/os-release", "etc/centos-release", "etc/redhat-release", "etc/system-release"];
 
 fn load_distro(fs: &RootFs) -> Option<Distro> {
     let read = |path: &&str| fs.text(path);
@@ -107,12 +99,7 @@ fn load_distro(fs: &RootFs) -> Option<Distro> {
         .iter()
         .filter_map(read)
         .find_map(|text| distro::parse_os_release(&text))
-        .or_else(|| {
-            RELEASE_FILES[2..]
-                .iter()
-                .filter_map(read)
-                .find_map(|text| distro::parse_release_line(&text))
-        })
+        .or_else(|| RELEASE_FILES[2..].iter().filter_map(read).find_map(|text| distro::parse_release_line(&text)))
 }
 
 fn config_facts(file: &ConfigFile) -> ConfigFacts {

@@ -51,12 +51,8 @@ pub fn load_nccl(fs: &RootFs, directories: &[String], owners: &Owners) -> Vec<Nc
             };
             Some(NcclCopy {
                 kind,
-                version: line
-                    .and_then(|hit| parse_nccl_version(&hit.tail))
-                    .map(|v| v.to_string()),
-                built_for_cuda: line
-                    .and_then(|hit| nccl_built_for_cuda(&hit.tail))
-                    .map(|v| v.to_string()),
+                version: line.and_then(|hit| parse_nccl_version(&hit.tail)).map(|v| v.to_string()),
+                built_for_cuda: line.and_then(|hit| nccl_built_for_cuda(&hit.tail)).map(|v| v.to_string()),
                 loaded: loaded.as_deref() == Some(&path),
                 package: owners.of(&path),
                 path: absolute(&path),

@@ -9,14 +9,7 @@ use std::collections::BTreeSet;
 /// MLNX_OFED 5.x–24.x and DOCA-Host 2.x; the HPC libraries that they bring (ucx, openmpi, hcoll, sharp) are not
 /// among them: programs link to those.
 const PACKAGE_PREFIXES: [&str; 3] = ["mlnx-", "doca-", "ofed-"];
-const PACKAGE_NAMES: [&str; 6] = [
-    "knem",
-    "knem-dkms",
-    "kernel-mft-dkms",
-    "mft",
-    "mft-autocomplete",
-    "neohost-backend",
-];
+const PACKAGE_NAMES: [&str; 6] = ["knem", "knem-dkms", "kernel-mft-dkms", "mft", "mft-autocomplete", "neohost-backend"];
 
 const SOURCES_LIST: &str = "etc/apt/sources.list";
 const SOURCES_DIR: &str = "etc/apt/sources.list.d";
@@ -26,9 +19,7 @@ const LOADER_CONFIG_DIR: &str = "etc/ld.so.conf.d";
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
     path == SOURCES_LIST
-        || path
-            .strip_prefix(SOURCES_DIR)
-            .is_some_and(|rest| rest.ends_with(".list") || rest.ends_with(".sources"))
+        || path.strip_prefix(SOURCES_DIR).is_some_and(|rest| rest.ends_with(".list") || rest.ends_with(".sources"))
         || (KEY_DIRS.iter().any(|dir| path.starts_with(dir)) && path.ends_with(".gpg"))
 }
 
@@ -75,36 +66,21 @@ fn names_ofed_repository(text: &str) -> bool {
 /// apt sources with an entry whose address `is_wanted`.
 pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str) -> bool) -> Vec<AptSource> {
     let mut paths = vec![SOURCES_LIST.to_owned()];
-    paths.extend(
-        fs.list(SOURCES_DIR)
-            .into_iter()
-            .map(|name| format!("{SOURCES_DIR}/{name}")),
-    );
-    paths
-        .iter()
-        .filter_map(|path| parse_source(path, &fs.text(path)?, &is_wanted))
-        .collect()
+    paths.extend(fs.list(SOURCES_DIR).into_iter().map(|name| format!("{SOURCES_DIR}/{name}")));
+    paths.iter().filter_map(|path| parse_source(path, &fs.text(path)?, &is_wanted)).collect()
 }
 
 /// Reads one apt source file, one-line or deb822 style. `None`: it names no wanted repository.
 fn parse_source(path: &str, text: &str, is_wanted: impl Fn(&str) -> bool) -> Option<AptSource> {
     let entries: Vec<String> = if path.ends_with(".sources") {
-        text.split("\n\n")
-            .map(|p| p.trim().to_owned())
-            .filter(|p| p.contains("URIs:"))
-            .collect()
+        text.split("\n\n").map(|p| p.trim().to_owned()).filter(|p| p.contains("URIs:")).collect()
     } else {
         let line = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
         text.lines().map(line).filter(|line| line.starts_with("deb")).collect()
     };
-    let (ofed, other): (Vec<String>, Vec<String>) = entries
-        .into_iter()
-        .partition(|entry| entry.split_whitespace().filter(|w| is_address(w)).any(&is_wanted));
-    (!ofed.is_empty()).then(|| AptSource {
-        path: absolute(path),
-        lines: ofed,
-        shared: !other.is_empty(),
-    })
+    let (ofed, other): (Vec<String>, Vec<String>) =
+        entries.into_iter().partition(|entry| entry.split_whitespace().filter(|w| is_address(w)).any(&is_wanted));
+    (!ofed.is_empty()).then(|| AptSource { path: absolute(path), lines: ofed, shared: !other.is_empty() })
 }
 
 /// The words of a source entry that say where the repository is; a key's path in `signed-by` does not.
@@ -119,10 +95,7 @@ fn load_keys(fs: &RootFs, sources: &[AptSource]) -> Vec<String> {
             let path = format!("{dir}/{name}");
             let named = names_ofed_repository(name) || name.to_ascii_lowercase().contains("doca");
             // The owner's name stands in a binary key as plain text.
-            let owned = || {
-                fs.content(&path)
-                    .is_some_and(|bytes| contains_ignoring_case(bytes, b"mellanox"))
-            };
+            let owned = || fs.content(&path).is_some_and(|bytes| contains_ignoring_case(bytes, b"mellanox"));
             if named || owned() {
                 keys.insert(absolute(&path));
             }
@@ -137,14 +110,8 @@ fn load_keys(fs: &RootFs, sources: &[AptSource]) -> Vec<String> {
         .filter(|path| !sources.iter().any(|source| source.path == absolute(path)))
         .filter_map(|path| fs.text(&path))
         .collect();
-    for line in sources
-        .iter()
-        .filter(|source| !source.shared)
-        .flat_map(|source| &source.lines)
-    {
-        let lower = line
-            .replace("Signed-By:", "signed-by=")
-            .replace("signed-by= ", "signed-by=");
+    for line in sources.iter().filter(|source| !source.shared).flat_map(|source| &source.lines) {
+        let lower = line.replace("Signed-By:", "signed-by=").replace("signed-by= ", "signed-by=");
         let Some((_, rest)) = lower.split_once("signed-by=") else {
             continue;
         };
@@ -159,9 +126,7 @@ fn load_keys(fs: &RootFs, sources: &[AptSource]) -> Vec<String> {
 }
 
 fn contains_ignoring_case(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack
-        .windows(needle.len())
-        .any(|window| window.eq_ignore_ascii_case(needle))
+    haystack.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
 fn load_directories(fs: &RootFs, packages: &PackageFacts) -> Vec<OfedDirectory> {
@@ -193,12 +158,7 @@ fn load_directories(fs: &RootFs, packages: &PackageFacts) -> Vec<OfedDirectory> 
                 }
             });
             let owners = packages::owners_below(fs, packages, &root);
-            OfedDirectory {
-                path: absolute(&root),
-                files,
-                size_bytes,
-                owners,
-            }
+            OfedDirectory { path: absolute(&root), files, size_bytes, owners }
         })
         .collect()
 }
@@ -210,31 +170,17 @@ mod tests {
     #[test]
     fn one_line_sources() {
         let line = "deb [signed-by=/k.gpg] http://linux.mellanox.com/public/repo/mlnx_ofed/23.10/debian12.1/x86_64 ./";
-        let source = parse_source(
-            "etc/apt/sources.list.d/a.list",
-            &format!("# deb x\n{line} # note\n"),
-            names_ofed_repository,
-        )
-        .unwrap();
-        assert_eq!(
-            (source.lines.as_slice(), source.shared),
-            ([line.to_owned()].as_slice(), false)
-        );
+        let source =
+            parse_source("etc/apt/sources.list.d/a.list", &format!("# deb x\n{line} # note\n"), names_ofed_repository)
+                .unwrap();
+        assert_eq!((source.lines.as_slice(), source.shared), ([line.to_owned()].as_slice(), false));
         let both = format!("{line}\ndeb http://example.com/debian bookworm main\n");
-        assert!(
-            parse_source("etc/apt/sources.list", &both, names_ofed_repository)
-                .unwrap()
-                .shared
-        );
+        assert!(parse_source("etc/apt/sources.list", &both, names_ofed_repository).unwrap().shared);
         // A key that is named after Mellanox does not make the repository theirs.
         let other = "deb [signed-by=/usr/share/keyrings/mellanox.gpg] http://example.com/debian bookworm main\n";
         assert_eq!(parse_source("etc/apt/sources.list", other, names_ofed_repository), None);
         assert_eq!(
-            parse_source(
-                "etc/apt/sources.list",
-                "#deb http://linux.mellanox.com/x ./\n",
-                names_ofed_repository
-            ),
+            parse_source("etc/apt/sources.list", "#deb http://linux.mellanox.com/x ./\n", names_ofed_repository),
             None
         );
     }
@@ -246,11 +192,7 @@ mod tests {
         let source = parse_source("etc/apt/sources.list.d/doca.sources", text, names_ofed_repository).unwrap();
         assert!(!source.shared);
         let both = format!("{text}\nTypes: deb\nURIs: http://example.com\nSuites: x\n");
-        assert!(
-            parse_source("etc/apt/sources.list.d/doca.sources", &both, names_ofed_repository)
-                .unwrap()
-                .shared
-        );
+        assert!(parse_source("etc/apt/sources.list.d/doca.sources", &both, names_ofed_repository).unwrap().shared);
     }
 
     #[test]

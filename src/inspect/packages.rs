@@ -21,12 +21,8 @@ const RPM_FILES: [&str; 3] = ["rpmdb.sqlite", "Packages.db", "Packages"];
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
     path == STATUS
-        || path
-            .strip_prefix("var/lib/dpkg/status.d/")
-            .is_some_and(|name| !name.contains('/'))
-        || path
-            .strip_prefix("var/lib/dpkg/info/")
-            .is_some_and(|name| name.ends_with(".list"))
+        || path.strip_prefix("var/lib/dpkg/status.d/").is_some_and(|name| !name.contains('/'))
+        || path.strip_prefix("var/lib/dpkg/info/").is_some_and(|name| name.ends_with(".list"))
 }
 
 /// Reads the package database.
@@ -42,10 +38,7 @@ pub fn load_packages(fs: &RootFs, architecture: &str) -> Result<PackageFacts, In
             list.extend(parse_database(fs, &format!("{STATUS_D}/{name}"))?);
         }
         (PackageManager::DpkgStatusD, list)
-    } else if RPM_DATABASES
-        .iter()
-        .any(|dir| RPM_FILES.iter().any(|file| fs.exists(&format!("{dir}/{file}"))))
-    {
+    } else if RPM_DATABASES.iter().any(|dir| RPM_FILES.iter().any(|file| fs.exists(&format!("{dir}/{file}")))) {
         (PackageManager::RpmUnread, Vec::new())
     } else {
         (PackageManager::None, Vec::new())
@@ -59,10 +52,7 @@ pub fn load_packages(fs: &RootFs, architecture: &str) -> Result<PackageFacts, In
 
 fn parse_database(fs: &RootFs, path: &str) -> Result<Vec<Package>, InspectError> {
     let text = fs.text(path).ok_or_else(|| InspectError::TooLarge(path.to_owned()))?;
-    parse_dpkg_status(&text).map_err(|problem| InspectError::Database {
-        path: path.to_owned(),
-        problem,
-    })
+    parse_dpkg_status(&text).map_err(|problem| InspectError::Database { path: path.to_owned(), problem })
 }
 
 /// Reads dpkg's status format. A paragraph without `Status`, as in `status.d`, counts as installed.
@@ -86,16 +76,11 @@ pub fn parse_dpkg_status(text: &str) -> Result<Vec<Package>, String> {
                     PackageState::Broken
                 }
                 _ => {
-                    return Err(format!(
-                        "package {name} has the status {status:?}, which dpkg does not define"
-                    ));
+                    return Err(format!("package {name} has the status {status:?}, which dpkg does not define"));
                 }
             };
-            let depends: Vec<String> = ["Pre-Depends", "Depends"]
-                .iter()
-                .map(|name| field(name))
-                .filter(|value| !value.is_empty())
-                .collect();
+            let depends: Vec<String> =
+                ["Pre-Depends", "Depends"].iter().map(|name| field(name)).filter(|value| !value.is_empty()).collect();
             Ok(Package {
                 version: field("Version"),
                 architecture: field("Architecture"),
@@ -158,9 +143,7 @@ impl fmt::Display for Dependency<'_> {
 pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
     let alternative = |text: &'_ str| -> Option<(usize, usize)> {
         let start = text.len() - text.trim_start().len();
-        let length = text[start..]
-            .find([' ', '(', '[', '<', '\n'])
-            .unwrap_or(text.len() - start);
+        let length = text[start..].find([' ', '(', '[', '<', '\n']).unwrap_or(text.len() - start);
         (length > 0).then_some((start, start + length))
     };
     field
@@ -172,17 +155,12 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
                     let (start, end) = alternative(text)?;
                     let name = &text[start..end];
                     let relation =
-                        text.split_once('(')
-                            .and_then(|(_, rest)| rest.split_once(')'))
-                            .map(|(relation, _)| {
-                                let relation = relation.trim();
-                                let at = relation.find(|c: char| !"<>=".contains(c)).unwrap_or(relation.len());
-                                (&relation[..at], relation[at..].trim())
-                            });
-                    Some(Dependency {
-                        name: name.split(':').next().unwrap_or(name),
-                        relation,
-                    })
+                        text.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(relation, _)| {
+                            let relation = relation.trim();
+                            let at = relation.find(|c: char| !"<>=".contains(c)).unwrap_or(relation.len());
+                            (&relation[..at], relation[at..].trim())
+                        });
+                    Some(Dependency { name: name.split(':').next().unwrap_or(name), relation })
                 })
                 .collect::<Vec<_>>()
         })
@@ -218,8 +196,7 @@ fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: &mut dyn FnMut(&s
         let Some(text) = fs.text(&format!("{INFO}/{list}")) else {
             continue;
         };
-        text.lines()
-            .for_each(|line| visit(package, line.trim_start_matches('/')));
+        text.lines().for_each(|line| visit(package, line.trim_start_matches('/')));
     }
 }
 
@@ -246,9 +223,7 @@ impl Owners {
     pub fn find(fs: &RootFs, packages: &PackageFacts, paths: BTreeSet<String>) -> Owners {
         let mut owners = BTreeMap::new();
         for_each_owned(fs, packages, &mut |package, path| {
-            let wanted = [path.to_owned(), format!("usr/{path}")]
-                .into_iter()
-                .find(|path| paths.contains(path));
+            let wanted = [path.to_owned(), format!("usr/{path}")].into_iter().find(|path| paths.contains(path));
             if let Some(path) = wanted {
                 owners.entry(path).or_insert_with(|| package.to_owned());
             }
@@ -293,13 +268,7 @@ mod tests {
         let field = "libc6 (>= 2.34), libibverbs1 (= 44.0-2), a:any | b [amd64] | c (=1) <!nocheck>,\n d, ";
         let groups = parse_depends(field);
         assert_eq!(groups.len(), 4);
-        assert_eq!(
-            groups[1],
-            [Dependency {
-                name: "libibverbs1",
-                relation: Some(("=", "44.0-2"))
-            }]
-        );
+        assert_eq!(groups[1], [Dependency { name: "libibverbs1", relation: Some(("=", "44.0-2")) }]);
         let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.is_exact())).collect();
         assert_eq!(names, [("a", false), ("b", false), ("c", true)]);
         assert_eq!(groups[3][0].name, "d");
@@ -308,10 +277,7 @@ mod tests {
     #[test]
     fn relations_and_provides() {
         let text = "Package: a\nVersion: 1:2.0-1\nProvides: v (= 3), w\n";
-        let packages = PackageFacts {
-            manager: PackageManager::Dpkg,
-            list: parse_dpkg_status(text).unwrap(),
-        };
+        let packages = PackageFacts { manager: PackageManager::Dpkg, list: parse_dpkg_status(text).unwrap() };
         let met = |field: &str| is_satisfied(&packages, &parse_depends(field)[0][0]);
         for field in ["a", "a (>= 1:1)", "a (= 1:2.0-1)", "a (<< 2:0)", "v (>= 3)", "w", "v"] {
             assert!(met(field), "{field}");

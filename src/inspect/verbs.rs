@@ -42,7 +42,7 @@ pub fn parse_provider_name(name: &str) -> Option<(&str, u32)> {
 /// The driver that a `.driver` file names.
 pub fn parse_driver_file(text: &str) -> Option<&str> {
     text.lines().find_map(|line| {
-        let mut words = line.trim().split_whitespace();
+        let mut words = line.split_whitespace();
         (words.next() == Some("driver")).then(|| words.next()).flatten()
     })
 }
@@ -73,11 +73,7 @@ fn provider_paths(fs: &RootFs) -> Vec<String> {
 
 fn driver_paths(fs: &RootFs) -> Vec<String> {
     let names = fs.list(DRIVER_DIR);
-    names
-        .into_iter()
-        .filter(|name| name.ends_with(".driver"))
-        .map(|name| format!("{DRIVER_DIR}/{name}"))
-        .collect()
+    names.into_iter().filter(|name| name.ends_with(".driver")).map(|name| format!("{DRIVER_DIR}/{name}")).collect()
 }
 
 /// Collects the verbs userspace.
@@ -97,20 +93,13 @@ pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> Verbs
             .into_iter()
             .filter_map(|path| {
                 let (driver, abi) = parse_provider_name(file_name(&path))?;
-                Some(Provider {
-                    driver: driver.to_owned(),
-                    abi,
-                    package: owners.of(&path),
-                    path: absolute(&path),
-                })
+                Some(Provider { driver: driver.to_owned(), abi, package: owners.of(&path), path: absolute(&path) })
             })
             .collect(),
         driver_files: driver_paths(fs)
             .into_iter()
             .map(|path| DriverFile {
-                driver: fs
-                    .text(&path)
-                    .and_then(|text| parse_driver_file(&text).map(str::to_owned)),
+                driver: fs.text(&path).and_then(|text| parse_driver_file(&text).map(str::to_owned)),
                 package: owners.of(&path),
                 path: absolute(&path),
             })
@@ -124,9 +113,7 @@ pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> Verbs
 /// The markers found in a binary; `None` when it is not there.
 pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
     match fs.get(path)? {
-        Node::File {
-            kept: Kept::Hits(hits), ..
-        } => Some(hits),
+        Node::File { kept: Kept::Hits(hits), .. } => Some(hits),
         _ => None,
     }
 }
@@ -173,9 +160,6 @@ mod tests {
     #[test]
     fn pins() {
         let text = "Package: libibverbs1\nPin: version 44.1-2\nPin-Priority: 1001\n\nPackage: x\nPin: origin y\n";
-        assert_eq!(
-            parse_pins(text),
-            BTreeMap::from([("libibverbs1".to_owned(), "44.1-2".to_owned())])
-        );
+        assert_eq!(parse_pins(text), BTreeMap::from([("libibverbs1".to_owned(), "44.1-2".to_owned())]));
     }
 }

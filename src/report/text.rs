@@ -16,11 +16,7 @@ pub struct Style {
 impl Style {
     /// Wraps a word in an SGR code.
     fn paint(self, code: &str, word: &str) -> String {
-        if self.colour {
-            format!("\x1b[{code}m{word}\x1b[0m")
-        } else {
-            word.to_owned()
-        }
+        if self.colour { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
     }
 
     fn status(self, status: Status) -> String {
@@ -35,31 +31,19 @@ impl Style {
 }
 
 /// Evidence lines shown per finding; the JSON form has them all.
-const EVIDENCE_SHOWN: usize = 6;
+const EVIDENCE_SHOWN: usize = 8;
 
 /// Writes the result of `check`. `all` shows also what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     writeln!(out, "{} ({})", report.image.reference, short(&report.image.id))?;
-    let shown = report
-        .findings
-        .iter()
-        .filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
+    let shown = report.findings.iter().filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
     for finding in shown {
-        writeln!(
-            out,
-            "  {}  {:<20} {}",
-            style.status(finding.status),
-            finding.check,
-            finding.summary
-        )?;
+        writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, finding.summary)?;
         if matches!(finding.status, Status::Pass | Status::Skip) {
             continue;
         }
         // One line of evidence that says no more than the summary is noise.
-        let evidence = finding
-            .evidence
-            .iter()
-            .filter(|line| !finding.summary.contains(line.as_str()));
+        let evidence = finding.evidence.iter().filter(|line| !finding.summary.contains(line.as_str()));
         let (mut more, mut lines) = (0, 0);
         for line in evidence {
             lines += 1;
@@ -76,13 +60,7 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
             writeln!(out, "             remedy: {remedy}")?;
         }
     }
-    let count = |status| {
-        report
-            .findings
-            .iter()
-            .filter(|finding| finding.status == status)
-            .count()
-    };
+    let count = |status| report.findings.iter().filter(|finding| finding.status == status).count();
     let verdict = match report.verdict {
         Verdict::Pass => style.paint("1;32", "PASS"),
         Verdict::Fail => style.paint("1;31", "FAIL"),
@@ -118,55 +96,24 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
         row("digest", image.repo_digests.join("\n"));
     }
     row("platform", [image.os.as_str(), &image.architecture].join("/"));
-    row(
-        "size",
-        format!("{} in {} layers", Bytes(image.size_bytes()), image.layers.len()),
-    );
-    row(
-        "distribution",
-        facts.distro.as_ref().map_or("unknown".to_owned(), ToString::to_string),
-    );
-    row(
-        "user",
-        if facts.config.user.is_empty() {
-            "root".to_owned()
-        } else {
-            facts.config.user.clone()
-        },
-    );
+    row("size", format!("{} in {} layers", Bytes(image.size_bytes()), image.layers.len()));
+    row("distribution", facts.distro.as_ref().map_or("unknown".to_owned(), ToString::to_string));
+    row("user", if facts.config.user.is_empty() { "root".to_owned() } else { facts.config.user.clone() });
     if !facts.config.entrypoint.is_empty() {
         row("entrypoint", facts.config.entrypoint.join(" "));
     }
     let held = facts.packages.all_installed().filter(|package| package.held).count();
     row(
         "packages",
-        format!(
-            "{} installed, {held} held ({:?})",
-            facts.packages.all_installed().count(),
-            facts.packages.manager
-        )
-        .to_lowercase(),
+        format!("{} installed, {held} held ({:?})", facts.packages.all_installed().count(), facts.packages.manager)
+            .to_lowercase(),
     );
-    row(
-        "cuda",
-        facts
-            .cuda
-            .evidence
-            .iter()
-            .map(|e| format!("{} {}", e.version, e.from))
-            .collect::<Vec<_>>()
-            .join("\n"),
-    );
+    row("cuda", facts.cuda.evidence.iter().map(|e| format!("{} {}", e.version, e.from)).collect::<Vec<_>>().join("\n"));
     row("nccl", facts.nccl.iter().map(nccl_line).collect::<Vec<_>>().join("\n"));
-    let python = facts
-        .python3
-        .as_ref()
-        .map(|p| format!("{} {}", p.version.as_deref().unwrap_or("?"), p.path));
+    let python = facts.python3.as_ref().map(|p| format!("{} {}", p.version.as_deref().unwrap_or("?"), p.path));
     row("python3", python.unwrap_or_default());
     let libraries = facts.verbs.libraries.iter().map(|library| {
-        let abi = library
-            .provider_abi
-            .map_or("unknown ABI".to_owned(), |abi| format!("opens -rdmav{abi}"));
+        let abi = library.provider_abi.map_or("unknown ABI".to_owned(), |abi| format!("opens -rdmav{abi}"));
         format!(
             "{} ({abi}, {}{})",
             library.path,
@@ -175,21 +122,15 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
         )
     });
     row("libibverbs", libraries.collect::<Vec<_>>().join("\n"));
-    let providers: Vec<String> = facts
-        .verbs
-        .providers
-        .iter()
-        .map(|p| format!("{} (rdmav{})", p.driver, p.abi))
-        .collect();
+    let providers: Vec<String> =
+        facts.verbs.providers.iter().map(|p| format!("{} (rdmav{})", p.driver, p.abi)).collect();
     row("providers", wrap(&providers));
     let ofed = &facts.ofed;
     row("ofed packages", wrap(&ofed.packages));
     let mut left: Vec<String> = ofed.apt_sources.iter().map(|source| source.path.clone()).collect();
     left.extend(ofed.apt_keys.iter().cloned());
     left.extend(
-        ofed.directories
-            .iter()
-            .map(|dir| format!("{} ({} files, {})", dir.path, dir.files, Bytes(dir.size_bytes))),
+        ofed.directories.iter().map(|dir| format!("{} ({} files, {})", dir.path, dir.files, Bytes(dir.size_bytes))),
     );
     left.extend(ofed.loader_configs.iter().cloned());
     row("ofed leftovers", left.join("\n"));
@@ -217,15 +158,8 @@ fn nccl_line(copy: &crate::facts::NcclCopy) -> String {
         NcclKind::Other => "elsewhere",
     };
     let version = copy.version.as_deref().unwrap_or("?");
-    let cuda = copy
-        .built_for_cuda
-        .as_ref()
-        .map_or(String::new(), |cuda| format!(", built for CUDA {cuda}"));
-    format!(
-        "{version} {} ({kind}{cuda}{})",
-        copy.path,
-        if copy.loaded { ", loaded" } else { "" }
-    )
+    let cuda = copy.built_for_cuda.as_ref().map_or(String::new(), |cuda| format!(", built for CUDA {cuda}"));
+    format!("{version} {} ({kind}{cuda}{})", copy.path, if copy.loaded { ", loaded" } else { "" })
 }
 
 /// Names in lines of about eighty characters.
@@ -246,11 +180,7 @@ fn wrap(names: &[String]) -> String {
 
 /// Writes the difference of two images.
 pub fn write_diff(out: &mut dyn Write, diff: &ImageDiff, style: Style) -> io::Result<()> {
-    for (sign, code, changes) in [
-        ("-", "31", &diff.lost),
-        ("+", "32", &diff.gained),
-        ("~", "33", &diff.changed),
-    ] {
+    for (sign, code, changes) in [("-", "31", &diff.lost), ("+", "32", &diff.gained), ("~", "33", &diff.changed)] {
         for change in changes {
             let versions = match (&change.before, &change.after) {
                 (Some(before), Some(after)) => format!("{before} -> {after}"),
@@ -258,12 +188,7 @@ pub fn write_diff(out: &mut dyn Write, diff: &ImageDiff, style: Style) -> io::Re
                 (None, None) => String::new(),
             };
             let outside = if change.expected { "" } else { "   outside the RDMA set" };
-            writeln!(
-                out,
-                "  {} {:<28} {versions}{outside}",
-                style.paint(code, sign),
-                change.package
-            )?;
+            writeln!(out, "  {} {:<28} {versions}{outside}", style.paint(code, sign), change.package)?;
         }
     }
     for note in &diff.other {

@@ -35,11 +35,7 @@ pub struct Fixture {
 impl Fixture {
     /// A distribution with CUDA 12.4, NCCL 2.21.5 and python3, and no RDMA userspace.
     pub fn plain(id: &str, version: &str, codename: &str, architecture: &str) -> Fixture {
-        let triplet = if architecture == "arm64" {
-            "aarch64-linux-gnu"
-        } else {
-            "x86_64-linux-gnu"
-        };
+        let triplet = if architecture == "arm64" { "aarch64-linux-gnu" } else { "x86_64-linux-gnu" };
         let mut fixture = Fixture {
             name: format!("example/{id}:{version}"),
             entries: BTreeMap::new(),
@@ -57,21 +53,12 @@ impl Fixture {
         );
         fixture.link("etc/os-release", "../usr/lib/os-release");
         fixture.file("etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n");
-        fixture.file(
-            "etc/ld.so.conf.d/000_cuda.conf",
-            "/usr/local/cuda/targets/x86_64-linux/lib\n",
-        );
-        fixture.file(
-            "etc/ld.so.conf.d/zz.conf",
-            &format!("/lib/{triplet}\n/usr/lib/{triplet}\n"),
-        );
+        fixture.file("etc/ld.so.conf.d/000_cuda.conf", "/usr/local/cuda/targets/x86_64-linux/lib\n");
+        fixture.file("etc/ld.so.conf.d/zz.conf", &format!("/lib/{triplet}\n/usr/lib/{triplet}\n"));
         fixture.executable("usr/bin/python3.10", "ELF");
         fixture.link("usr/bin/python3", "python3.10");
         fixture.link("usr/local/cuda", "cuda-12.4");
-        fixture.file(
-            "usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12.4.127",
-            "ELF",
-        );
+        fixture.file("usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12.4.127", "ELF");
         fixture.package("libc6", "2.35-0ubuntu3", "");
         fixture.package("libnl-3-200", "3.5.0-0.1", "libc6 (>= 2.34)");
         fixture.nccl("2.21.5+cuda12.4");
@@ -89,26 +76,11 @@ impl Fixture {
     pub fn ofed(id: &str, version: &str, codename: &str, rdmacm: &str) -> Fixture {
         let mut fixture = Fixture::plain(id, version, codename, "amd64");
         fixture.rdma_core(OFED_VERSION, rdmacm, &["erdma", "mlx5"]);
-        fixture.package(
-            "libibverbs-dev",
-            OFED_VERSION,
-            &format!("libibverbs1 (= {OFED_VERSION})"),
-        );
+        fixture.package("libibverbs-dev", OFED_VERSION, &format!("libibverbs1 (= {OFED_VERSION})"));
         fixture.set_field("libibverbs-dev", "Source", "rdma-core");
-        fixture.package(
-            "mlnx-ofed-basic-user-only",
-            "23.10-1.1.9.0",
-            "libibverbs1, ibverbs-utils",
-        );
+        fixture.package("mlnx-ofed-basic-user-only", "23.10-1.1.9.0", "libibverbs1, ibverbs-utils");
         fixture.package("libucx0", "1.12.1-1", "libc6 (>= 2.34), libibverbs1 (>= 28)");
-        for name in [
-            "libibverbs1",
-            "ibverbs-providers",
-            "ibverbs-utils",
-            rdmacm,
-            "libibverbs-dev",
-            "libnccl2",
-        ] {
+        for name in ["libibverbs1", "ibverbs-providers", "ibverbs-utils", rdmacm, "libibverbs-dev", "libnccl2"] {
             fixture.hold(name);
         }
         fixture.file(
@@ -122,24 +94,12 @@ impl Fixture {
     }
 
     pub fn file(&mut self, path: &str, content: &str) -> &mut Fixture {
-        self.entries.insert(
-            path.to_owned(),
-            Entry::File {
-                content: content.as_bytes().to_vec(),
-                mode: 0o644,
-            },
-        );
+        self.entries.insert(path.to_owned(), Entry::File { content: content.as_bytes().to_vec(), mode: 0o644 });
         self
     }
 
     pub fn executable(&mut self, path: &str, content: &str) -> &mut Fixture {
-        self.entries.insert(
-            path.to_owned(),
-            Entry::File {
-                content: content.as_bytes().to_vec(),
-                mode: 0o755,
-            },
-        );
+        self.entries.insert(path.to_owned(), Entry::File { content: content.as_bytes().to_vec(), mode: 0o755 });
         self
     }
 
@@ -160,10 +120,8 @@ impl Fixture {
             ("Architecture", &self.architecture),
             ("Depends", depends),
         ];
-        let fields = fields
-            .iter()
-            .filter(|(_, value)| !value.is_empty())
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let fields =
+            fields.iter().filter(|(_, value)| !value.is_empty()).map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         self.packages.insert(name.to_owned(), fields.collect());
         self
     }
@@ -181,10 +139,7 @@ impl Fixture {
     }
 
     pub fn set_field(&mut self, package: &str, field: &str, value: &str) -> &mut Fixture {
-        let fields = self
-            .packages
-            .get_mut(package)
-            .unwrap_or_else(|| panic!("{package} is not in the fixture"));
+        let fields = self.packages.get_mut(package).unwrap_or_else(|| panic!("{package} is not in the fixture"));
         fields.retain(|(name, _)| name != field);
         fields.push((field.to_owned(), value.to_owned()));
         self
@@ -209,11 +164,7 @@ impl Fixture {
         self.owned_file("libibverbs1", &library, "ELF\0IBVERBS_PRIVATE_34\0-rdmav34.so\0");
         self.link(&format!("{dir}/libibverbs.so.1"), "libibverbs.so.1.14.44.1");
         for driver in drivers {
-            self.owned_file(
-                "ibverbs-providers",
-                &format!("{dir}/libibverbs/lib{driver}-rdmav34.so"),
-                "ELF",
-            );
+            self.owned_file("ibverbs-providers", &format!("{dir}/libibverbs/lib{driver}-rdmav34.so"), "ELF");
             self.owned_file(
                 "ibverbs-providers",
                 &format!("etc/libibverbs.d/{driver}.driver"),
@@ -229,11 +180,7 @@ impl Fixture {
         let dir = format!("usr/lib/{}", self.triplet);
         self.package("libnccl2", &format!("{version}-1+cuda12.4"), "libc6");
         let file = format!("libnccl.so.{version}");
-        self.owned_file(
-            "libnccl2",
-            &format!("{dir}/{file}"),
-            &format!("ELF\0NCCL version {line}\n\0"),
-        );
+        self.owned_file("libnccl2", &format!("{dir}/{file}"), &format!("ELF\0NCCL version {line}\n\0"));
         self.link(&format!("{dir}/libnccl.so.2"), &file)
     }
 
@@ -253,33 +200,13 @@ impl Fixture {
         let mut entries = self.entries.clone();
         for (name, fields) in &self.packages {
             status.push_str(&format!("Package: {name}\n"));
-            fields
-                .iter()
-                .for_each(|(key, value)| status.push_str(&format!("{key}: {value}\n")));
+            fields.iter().for_each(|(key, value)| status.push_str(&format!("{key}: {value}\n")));
             status.push('\n');
-            let files = self
-                .owned
-                .get(name)
-                .into_iter()
-                .flatten()
-                .map(|path| format!("/{path}\n"))
-                .collect::<String>();
+            let files = self.owned.get(name).into_iter().flatten().map(|path| format!("/{path}\n")).collect::<String>();
             let list = format!("var/lib/dpkg/info/{name}.list");
-            entries.insert(
-                list,
-                Entry::File {
-                    content: format!("/.\n{files}").into_bytes(),
-                    mode: 0o644,
-                },
-            );
+            entries.insert(list, Entry::File { content: format!("/.\n{files}").into_bytes(), mode: 0o644 });
         }
-        entries.insert(
-            "var/lib/dpkg/status".into(),
-            Entry::File {
-                content: status.into_bytes(),
-                mode: 0o644,
-            },
-        );
+        entries.insert("var/lib/dpkg/status".into(), Entry::File { content: status.into_bytes(), mode: 0o644 });
         let mut tar = tar::Builder::new(Vec::new());
         for (path, entry) in &entries {
             let mut header = tar::Header::new_gnu();

@@ -1,0 +1,186 @@
+//! Expected errors of the command line and the exit code of each.
+
+use crate::docker::auth::AuthError;
+use crate::docker::build::BuildError;
+use crate::docker::config::ConfigError;
+use crate::docker::endpoint::EndpointError;
+use crate::docker::error::DockerError;
+use crate::docker::push::PushError;
+use crate::image::ImageError;
+use crate::image::reference::ReferenceError;
+use crate::inspect::InspectError;
+use crate::plan::PlanError;
+use crate::recipe::RecipeError;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// How the process ends. The numbers are part of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Every required check passed.
+    Ok,
+    /// The image is at fault.
+    ImageAtFault,
+    /// Bad usage or bad recipe.
+    Usage,
+    /// The image could not be examined, or a required check stayed unknown.
+    NotExamined,
+    /// The host or a service that it needs is at fault, not the image.
+    Host,
+    /// Interrupted; nothing is left running.
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(match exit {
+            Exit::Ok => 0,
+            Exit::ImageAtFault => 1,
+            Exit::Usage => 2,
+            Exit::NotExamined => 3,
+            Exit::Host => 4,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+/// Why a command did not come to a result.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    #[error("reading {path}")]
+    File { path: String, source: io::Error },
+    #[error("recipe {path}")]
+    Recipe { path: String, source: RecipeError },
+    #[error("recipe {recipe} is for {expected}, and {image} is {found}")]
+    RecipeDistro { recipe: String, expected: String, image: String, found: String },
+    #[error("{0}")]
+    Usage(String),
+    #[error("reading image {reference}")]
+    Image { reference: String, source: ImageError },
+    #[error("reading image {reference}")]
+    Inspect { reference: String, source: InspectError },
+    #[error("the Docker daemon has no image {name}\n  docker pull {name}   (or docker load -i FILE)")]
+    NoSuchImage { name: String },
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
+    Endpoint(#[from] EndpointError),
+    #[error("{0}")]
+    Docker(#[from] DockerError),
+    #[error("{0}")]
+    Auth(#[from] AuthError),
+    #[error("planning the swap")]
+    Plan(#[from] PlanError),
+    #[error("{source}")]
+    Build { source: Box<BuildError>, cause: Option<crate::build_log::Cause> },
+    #[error(
+        "the result {id} is not built on the image that was inspected\n  the base's tag was moved meanwhile: run it again"
+    )]
+    BaseMoved { id: String },
+    #[error("{0}")]
+    Push(#[from] PushError),
+    #[error("starting the runtime")]
+    Runtime { source: io::Error },
+    #[error("writing the result")]
+    Output { source: io::Error },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl CliError {
+    /// The exit code of each error.
+    pub fn exit(&self) -> Exit {
+        match self {
+            CliError::Reference(_)
+            | CliError::Recipe { .. }
+            | CliError::RecipeDistro { .. }
+            | CliError::Usage(_)
+            | CliError::File { .. }
+            | CliError::Config(_)
+            | CliError::Endpoint(_)
+            | CliError::Auth(_)
+            | CliError::Plan(_) => Exit::Usage,
+            CliError::Image { .. }
+            | CliError::Inspect { .. }
+            | CliError::NoSuchImage { .. }
+            | CliError::BaseMoved { .. }
+            | CliError::Docker(_) => Exit::NotExamined,
+            CliError::Build { source, cause } => build_exit(source, cause.as_ref()),
+            CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } => Exit::Host,
+            CliError::Interrupted => Exit::Interrupted,
+        }
+    }
+
+    /// What to do about it, where the error's own text does not say.
+    fn remedy(&self) -> Option<String> {
+        match self {
+            CliError::Config(error) => error.remedy(),
+            CliError::Endpoint(error) => error.remedy(),
+            CliError::Docker(error) => error.remedy(),
+            CliError::Auth(error) => error.remedy(),
+            CliError::Push(error) => error.remedy(),
+            CliError::Build { source, cause } => match cause {
+                Some(cause) => Some(cause.remedy.to_owned()),
+                None => source.remedy(),
+            },
+            CliError::Reference(_)
+            | CliError::File { .. }
+            | CliError::Recipe { .. }
+            | CliError::RecipeDistro { .. }
+            | CliError::Usage(_)
+            | CliError::Image { .. }
+            | CliError::Inspect { .. }
+            | CliError::NoSuchImage { .. }
+            | CliError::Plan(_)
+            | CliError::BaseMoved { .. }
+            | CliError::Runtime { .. }
+            | CliError::Output { .. }
+            | CliError::Interrupted => None,
+        }
+    }
+}
+
+fn build_exit(error: &BuildError, cause: Option<&crate::build_log::Cause>) -> Exit {
+    match error {
+        BuildError::Cancelled => Exit::Interrupted,
+        BuildError::InvalidTag { .. } | BuildError::Context(_) => Exit::Usage,
+        BuildError::Daemon(_) | BuildError::Truncated { .. } | BuildError::BuilderUnavailable { .. } => Exit::Host,
+        BuildError::Unverified { .. } => Exit::NotExamined,
+        BuildError::Step { .. } | BuildError::Rejected { .. } => match cause {
+            Some(cause) if !cause.is_image_at_fault => Exit::Host,
+            Some(_) | None => Exit::ImageAtFault,
+        },
+    }
+}
+
+/// Writes an error with its causes on one line and the remedy below.
+pub fn report_error(error: &CliError, json: bool) {
+    let (mut message, mut remedies) = (Vec::new(), Vec::new());
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        let mut lines = text.lines();
+        // A transparent wrapper repeats its cause.
+        let first = lines.next().unwrap_or_default().to_owned();
+        if message.last() != Some(&first) {
+            message.push(first);
+            remedies.extend(lines.map(|line| line.trim().to_owned()));
+        }
+        cause = error.source();
+    }
+    if let CliError::Build { cause: Some(cause), .. } = error {
+        message.push(cause.summary.clone());
+    }
+    remedies.extend(error.remedy());
+    let message = message.join(": ");
+    // The last word of a process whose stderr is gone cannot be said.
+    let _ = if json {
+        tracing::error!(remedy = remedies.join("\n"), "{message}");
+        Ok(())
+    } else {
+        let remedies = remedies.iter().map(|line| format!("  {line}\n")).collect::<String>();
+        write!(io::stderr(), "error: {message}\n{remedies}")
+    };
+}

@@ -1,0 +1,174 @@
+//! The command line: arguments → one subcommand → exit code. The only place that prints.
+
+mod build;
+mod check;
+mod diff;
+mod error;
+mod inspect;
+mod output;
+mod progress;
+mod render;
+mod source;
+mod swap;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use error::Exit;
+use error::{CliError, report_error};
+use output::Output;
+use std::io::IsTerminal;
+
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep check nvcr.io/nvidia/pytorch:24.05-py3          is the image right for PAI-DLC?
+  rdmaprep build my/train:1 -t my/train:1-erdma            swap its RDMA userspace, check the result, show what changed
+  rdmaprep build my/train:1 -t reg.example.com/train:1-erdma --push
+  rdmaprep render my/train:1 > Dockerfile                  only write the Dockerfile
+  docker save my/train:1 | gzip > t.tar.gz; rdmaprep check t.tar.gz   in a CI job without Docker
+
+Exit codes:
+  0  every required check passed      3  the image could not be examined, or a required check stayed unknown
+  1  the image is at fault            4  the host or a service that it needs is at fault
+  2  bad usage or bad recipe          5  a time limit was reached          130  interrupted";
+
+/// Makes a CUDA container image ready for RDMA training on a cloud fabric, and proves that it is.
+#[derive(Debug, Parser)]
+#[command(name = "rdmaprep", version, after_help = EXAMPLES, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "General options")]
+struct Global {
+    /// Say more on stderr; twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    /// Say only errors on stderr
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Colour the output
+    #[arg(long, value_enum, default_value_t = Colour::Auto, global = true)]
+    color: Colour,
+    /// Form of the log on stderr
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, global = true)]
+    log_format: LogFormat,
+    /// Address of the Docker daemon, before DOCKER_HOST and contexts
+    #[arg(short = 'H', long, value_name = "URL", global = true)]
+    host: Option<String>,
+    /// Docker context to use
+    #[arg(long, value_name = "NAME", global = true, conflicts_with = "host")]
+    context: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what is in an image, judging nothing
+    Inspect(inspect::InspectArgs),
+    /// Judge an image for a target, without running it
+    Check(check::CheckArgs),
+    /// Write the Dockerfile that swaps an image's RDMA userspace
+    Render(render::RenderArgs),
+    /// Render, build through the Docker API, check the result and show what changed
+    Build(build::BuildArgs),
+    /// Show what differs between two images that matters here
+    Diff(diff::DiffArgs),
+}
+
+/// Parses the arguments of this process and runs.
+pub fn run() -> Exit {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // `--help` and `--version` come this way too.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            return if error.print().is_ok() { exit } else { Exit::Usage };
+        }
+    };
+    start_log(&cli.global);
+    let mut output = Output::new(cli.global.color);
+    let result = match &cli.command {
+        Command::Inspect(args) => inspect::run(args, &cli.global, &mut output),
+        Command::Check(args) => check::run(args, &cli.global, &mut output),
+        Command::Render(args) => render::run(args, &cli.global, &mut output),
+        Command::Build(args) => build::run(args, &cli.global, &mut output),
+        Command::Diff(args) => diff::run(args, &cli.global, &mut output),
+    };
+    match result.and_then(|exit| output.finish().map(|()| exit)) {
+        Ok(exit) => exit,
+        Err(error) => {
+            report_error(&error, cli.global.log_format == LogFormat::Json);
+            error.exit()
+        }
+    }
+}
+
+fn start_log(global: &Global) {
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => tracing::Level::ERROR,
+        (false, 0) => tracing::Level::WARN,
+        (false, 1) => tracing::Level::INFO,
+        (false, 2) => tracing::Level::DEBUG,
+        (false, _) => tracing::Level::TRACE,
+    };
+    let ansi = match global.color {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => std::io::stderr().is_terminal(),
+    };
+    // Libraries speak only when asked for everything.
+    let filter = tracing_subscriber::EnvFilter::new(match global.verbose {
+        0..=2 => format!("off,rdmaprep={level}"),
+        _ => format!("debug,rdmaprep={level}"),
+    });
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second call in one process, as in a test, changes nothing.
+    let _ = match global.log_format {
+        LogFormat::Text => builder.without_time().with_target(false).with_ansi(ansi).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+/// Runs the asynchronous part of a command; an interrupt ends it.
+fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Runtime { source })?;
+    let result = runtime.block_on(future);
+    // A save that was given up may still wait for the daemon: it must not keep the process.
+    runtime.shutdown_background();
+    result
+}
+
+/// Resolves when the process is told to end: Ctrl-C, or TERM as a CI runner sends it.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        Err(_) => {
+            let _ = tokio::signal::ctrl_c().await;
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Progress of a build on stderr: a live line on a terminal, plain lines without one, JSON lines for machines.
+
+use super::Global;
+use crate::docker::build::BuildEvent;
+use crate::docker::push::PushEvent;
+use crate::units::{Bytes, Elapsed};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+/// Form of the progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// A live line on a terminal, plain lines elsewhere
+    Auto,
+    /// One line per event and per line of the build's output
+    Plain,
+    /// One JSON object per event
+    Json,
+}
+
+enum Sink {
+    Live(ProgressBar),
+    Plain,
+    Json,
+    Silent,
+}
+
+/// Shows events as they come.
+pub struct Progress {
+    sink: Sink,
+    /// Running steps: number → heading.
+    steps: HashMap<u32, String>,
+}
+
+/// Longest heading of a step; a RUN may be a page long.
+const HEADING_CHARS: usize = 64;
+
+impl Progress {
+    pub fn new(mode: ProgressMode, global: &Global) -> Progress {
+        let sink = match mode {
+            ProgressMode::Json => Sink::Json,
+            _ if global.quiet => Sink::Silent,
+            ProgressMode::Auto if io::stderr().is_terminal() => {
+                let bar = ProgressBar::new_spinner();
+                // The template is a constant that a test parses.
+                if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+                    bar.set_style(style);
+                }
+                bar.enable_steady_tick(Duration::from_millis(120));
+                Sink::Live(bar)
+            }
+            ProgressMode::Auto | ProgressMode::Plain => Sink::Plain,
+        };
+        Progress { sink, steps: HashMap::new() }
+    }
+
+    /// Says what goes on outside the build.
+    pub fn phase(&self, text: &str) {
+        match &self.sink {
+            Sink::Live(bar) => bar.set_message(text.to_owned()),
+            Sink::Plain => line(text),
+            Sink::Json => json(&serde_json::json!({"event": "phase", "text": text})),
+            Sink::Silent => {}
+        }
+    }
+
+    /// Shows one event of a build.
+    pub fn build_event(&mut self, event: &BuildEvent) {
+        match &self.sink {
+            Sink::Json => return json(event),
+            Sink::Silent => return,
+            Sink::Live(_) | Sink::Plain => {}
+        }
+        match event {
+            BuildEvent::BuilderChosen { builder, reason } => self.say(&format!("building with {builder}: {reason}")),
+            BuildEvent::StepStarted { step, index, total, name } => {
+                let heading = heading(*index, *total, name);
+                self.say(&heading);
+                self.steps.insert(*step, heading);
+            }
+            BuildEvent::StepDone { step, name, cached, duration } => {
+                let heading = self.steps.remove(step).unwrap_or_else(|| heading(None, None, name));
+                let how = if *cached { "cached".to_owned() } else { Elapsed(*duration).to_string() };
+                self.say(&format!("{heading}  done ({how})"));
+            }
+            BuildEvent::Log { step, line: text } => match &self.sink {
+                Sink::Live(bar) => {
+                    let heading = step.and_then(|step| self.steps.get(&step)).map_or("", String::as_str);
+                    bar.set_message(format!("{heading}  {text}"));
+                }
+                _ => line(&format!("  | {text}")),
+            },
+            BuildEvent::Progress { item, current, total, done, .. } => {
+                if let Sink::Live(bar) = &self.sink
+                    && !done
+                {
+                    bar.set_message(format!("{item}  {}", share(*current, *total)));
+                }
+            }
+            BuildEvent::Warning { message } => self.say(&format!("the builder warns: {message}")),
+            BuildEvent::LeftBehind { object, reason } => self.say(&format!("left behind: {object} ({reason})")),
+        }
+    }
+
+    /// Shows one event of a push.
+    pub fn push_event(&self, event: &PushEvent) {
+        match (&self.sink, event) {
+            (Sink::Json, event) => json(event),
+            (Sink::Live(bar), PushEvent::Progress { status, current_bytes, total_bytes }) => {
+                bar.set_message(format!("{status}  {}", share(*current_bytes, *total_bytes)));
+            }
+            (Sink::Live(_) | Sink::Plain, PushEvent::Status { line }) => self.say(line),
+            (Sink::Plain, PushEvent::Progress { .. }) | (Sink::Silent, _) => {}
+        }
+    }
+
+    fn say(&self, text: &str) {
+        match &self.sink {
+            Sink::Live(bar) => bar.set_message(text.to_owned()),
+            Sink::Plain => line(text),
+            Sink::Json | Sink::Silent => {}
+        }
+    }
+
+    /// Takes the live line away.
+    pub fn finish(&self) {
+        if let Sink::Live(bar) = &self.sink {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// `[2/3] RUN set -eu; …`
+fn heading(index: Option<u32>, total: Option<u32>, name: &str) -> String {
+    let name = name.trim_start_matches(|c: char| c == '[' || c.is_ascii_digit() || c == '/' || c == ']').trim_start();
+    let name = if index.is_some() { name } else { name.trim() };
+    let words = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = words.chars().take(HEADING_CHARS).collect();
+    let more = if short.len() < words.len() { "…" } else { "" };
+    match (index, total) {
+        (Some(index), Some(total)) => format!("[{index}/{total}] {short}{more}"),
+        _ => format!("{short}{more}"),
+    }
+}
+
+fn share(current: u64, total: Option<u64>) -> String {
+    match total {
+        Some(total) if total > 0 => format!("{} of {}", Bytes(current), Bytes(total)),
+        _ => Bytes(current).to_string(),
+    }
+}
+
+fn line(text: &str) {
+    // Progress that nobody can read any more is not worth an error.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn json(value: &impl serde::Serialize) {
+    if let Ok(text) = serde_json::to_string(value) {
+        line(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_are_short_and_numbered_once() {
+        let run = format!("RUN set -eu;     {}", "x".repeat(100));
+        let shown = heading(Some(2), Some(3), &run);
+        assert!(shown.starts_with("[2/3] RUN set -eu; xxx") && shown.ends_with('…'), "{shown}");
+        assert_eq!(heading(Some(2), Some(3), "[2/3] COPY a b"), "[2/3] COPY a b");
+        assert_eq!(heading(None, None, "exporting to image"), "exporting to image");
+    }
+
+    #[test]
+    fn the_live_template_is_valid() {
+        assert!(ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}").is_ok());
+    }
+}

@@ -1,0 +1,50 @@
+//! `rdmaprep render`
+
+use super::error::{CliError, Exit};
+use super::output::Output;
+use super::swap::{self, SwapArgs};
+use super::{Global, source};
+use crate::dockerfile::render_dockerfile;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct RenderArgs {
+    /// Image (NAME of the daemon, or an archive), or a recipe.toml
+    #[arg(value_name = "IMAGE|RECIPE")]
+    subject: String,
+    /// Write Dockerfile and key into this directory instead of the Dockerfile to stdout
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    swap: SwapArgs,
+}
+
+pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    let subject = swap::read_subject(&args.subject)?;
+    let facts = source::load_facts(&subject.base.to_string(), global)?;
+    let swap = args.swap.plan(&subject, facts)?;
+    let text = render_dockerfile(&swap.plan);
+    match &args.output {
+        None => {
+            if let Some(key) = &swap.key {
+                tracing::warn!("the Dockerfile copies {}: put your key beside it under that name", key.name());
+            }
+            output.write(|out, _| out.write_all(text.as_bytes()));
+        }
+        Some(directory) => {
+            write_file(directory, "Dockerfile", text.as_bytes())?;
+            if let Some(key) = &swap.key {
+                write_file(directory, key.name(), &key.content)?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn write_file(directory: &Path, name: &str, content: &[u8]) -> Result<(), CliError> {
+    let path = directory.join(name);
+    std::fs::create_dir_all(directory)
+        .and_then(|()| std::fs::write(&path, content))
+        .map_err(|source| CliError::File { path: path.display().to_string(), source })
+}

@@ -1,0 +1,165 @@
+//! Opens what a reference names and reads its facts.
+
+use super::error::CliError;
+use super::{Global, interrupted};
+use crate::docker::config::{ClientConfig, ClientEnv, load_client_config};
+use crate::docker::endpoint::{Address, Endpoint};
+use crate::docker::engine::Engine;
+use crate::docker::image::{ImageSettings, ImageSummary};
+use crate::facts::ImageFacts;
+use crate::image::archive::read_archive;
+use crate::image::directory::index_directory;
+use crate::image::layer::LayerError;
+use crate::image::reference::{Reference, parse_reference};
+use crate::image::rootfs::LayerIndex;
+use crate::image::{ConfigFile, DiffIds, Image, ImageError, RunConfig};
+use crate::inspect::{harvest, inspect};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+/// The Docker client's settings, read once.
+pub struct Client {
+    pub env: ClientEnv,
+    pub config: ClientConfig,
+    endpoint: Endpoint,
+}
+
+impl Client {
+    pub fn load(global: &Global) -> Result<Client, CliError> {
+        let env = ClientEnv::from_process();
+        let config = load_client_config(&env)?;
+        let endpoint = Endpoint::resolve(global.host.as_deref(), global.context.as_deref(), &env, &config)?;
+        Ok(Client { env, config, endpoint })
+    }
+
+    pub async fn connect(&self) -> Result<Engine, CliError> {
+        let engine = Engine::connect(&self.endpoint).await?;
+        let info = engine.info();
+        tracing::info!("Docker {} at {}, API {}", info.version, info.endpoint, info.api_version);
+        Ok(engine)
+    }
+}
+
+/// Layers that were read already, by diff id: images that share layers share the work.
+#[derive(Default)]
+pub struct LayerCache {
+    layers: HashMap<String, LayerIndex>,
+}
+
+/// Parses a reference with the file system's help.
+pub fn parse(text: &str) -> Result<Reference, CliError> {
+    Ok(parse_reference(text, |path| path.exists())?)
+}
+
+/// Reads the facts of any reference; connects only if it must.
+pub fn load_facts(text: &str, global: &Global) -> Result<ImageFacts, CliError> {
+    match parse(text)? {
+        Reference::Archive { path, select } => load_archive(&path, select.as_deref()),
+        Reference::Daemon(name) => super::block_on(async {
+            let engine = Client::load(global)?.connect().await?;
+            load_daemon(&engine, &name, &mut LayerCache::default()).await
+        }),
+    }
+}
+
+fn load_archive(path: &Path, select: Option<&str>) -> Result<ImageFacts, CliError> {
+    let reference = Reference::Archive { path: path.to_owned(), select: select.map(str::to_owned) }.to_string();
+    let failed = |source| CliError::Image { reference: reference.clone(), source };
+    let open = |source| failed(ImageError::Open { path: path.display().to_string(), source });
+    let file = File::open(path).map_err(open)?;
+    if file.metadata().map_err(open)?.is_dir() {
+        let source = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+        return Err(open(source));
+    }
+    let image = read_archive(file, select, &harvest).map_err(failed)?;
+    facts_of(&image, reference.clone())
+}
+
+fn facts_of(image: &Image, reference: String) -> Result<ImageFacts, CliError> {
+    tracing::info!("{reference} is {}", image.id);
+    inspect(image, reference.clone()).map_err(|source| CliError::Inspect { reference, source })
+}
+
+/// Reads the facts of an image that the daemon holds; an interrupt ends it.
+pub async fn load_daemon(engine: &Engine, name: &str, cache: &mut LayerCache) -> Result<ImageFacts, CliError> {
+    tokio::select! {
+        facts = read_daemon(engine, name, cache) => facts,
+        () = interrupted() => Err(CliError::Interrupted),
+    }
+}
+
+async fn read_daemon(engine: &Engine, name: &str, cache: &mut LayerCache) -> Result<ImageFacts, CliError> {
+    let no_such_image = || CliError::NoSuchImage { name: name.to_owned() };
+    let summary = engine.inspect_image(name).await?.ok_or_else(no_such_image)?;
+    let reference = Reference::Daemon(name.to_owned()).to_string();
+    let mut image = match read_store(engine, &summary, cache) {
+        Some(image) => image,
+        None => save(engine, &summary, &reference).await?,
+    };
+    // A save by id carries no names.
+    image.repo_tags = summary.repo_tags;
+    image.repo_digests = summary.repo_digests;
+    facts_of(&image, reference)
+}
+
+/// Reads the layers where a local engine keeps them; `None` where that cannot be done rightly.
+fn read_store(engine: &Engine, summary: &ImageSummary, cache: &mut LayerCache) -> Option<Image> {
+    let directories = &summary.layer_directories;
+    let local = matches!(engine.endpoint().address(), Address::Unix { .. });
+    if !local || directories.is_empty() || directories.len() != summary.diff_ids.len() {
+        return None;
+    }
+    let mut indexes = Vec::new();
+    for (directory, diff_id) in directories.iter().zip(&summary.diff_ids) {
+        let index = match cache.layers.get(diff_id) {
+            Some(index) => index.clone(),
+            None => match index_directory(directory, &harvest) {
+                Ok(index) => cache.layers.entry(diff_id.clone()).or_insert(index).clone(),
+                Err(error) => {
+                    let reason = match error {
+                        // The engine runs elsewhere, as seen from here, or this user may not look.
+                        LayerError::File { source, .. } => source.to_string(),
+                        other => other.to_string(),
+                    };
+                    tracing::debug!("the engine's store cannot be read directly: {reason}");
+                    return None;
+                }
+            },
+        };
+        indexes.push(index);
+    }
+    let config = ConfigFile {
+        architecture: summary.architecture.clone().unwrap_or_default(),
+        os: summary.os.clone().unwrap_or_default(),
+        variant: summary.variant.clone(),
+        config: summary.config.clone().map(run_config),
+        rootfs: DiffIds { diff_ids: summary.diff_ids.clone() },
+    };
+    Some(Image::assemble(summary.id.clone(), Vec::new(), config, indexes))
+}
+
+fn run_config(settings: ImageSettings) -> RunConfig {
+    RunConfig {
+        env: settings.env,
+        user: settings.user,
+        entrypoint: settings.entrypoint,
+        cmd: settings.cmd,
+        shell: settings.shell,
+        working_dir: settings.working_dir,
+        labels: settings.labels,
+        on_build: settings.on_build,
+    }
+}
+
+async fn save(engine: &Engine, summary: &ImageSummary, reference: &str) -> Result<Image, CliError> {
+    tracing::info!("reading {reference} with docker save");
+    // By id: a name without a tag would save every tag of the repository.
+    let stream = engine.save_image(&summary.id).await?;
+    let read = tokio::task::spawn_blocking(move || read_archive(stream, None, &harvest)).await;
+    let failed = |source| CliError::Image { reference: reference.to_owned(), source };
+    match read {
+        Ok(image) => image.map_err(failed),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

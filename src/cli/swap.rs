@@ -1,0 +1,153 @@
+//! What `render` and `build` share: IMAGE or RECIPE and the options of the swap → facts and plan.
+
+use super::error::CliError;
+use super::source::{self, LayerCache};
+use crate::docker::engine::Engine;
+use crate::fabric::{self, Fabric, RepositoryChoice};
+use crate::facts::ImageFacts;
+use crate::image::reference::Reference;
+use crate::plan::{KeyFile, SwapOptions, SwapPlan, plan_swap};
+use crate::recipe::{Recipe, parse_recipe};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the swap")]
+pub struct SwapArgs {
+    /// Address of the directory that holds GPGKEY and apt/ [default: the vendor's public mirror]
+    #[arg(long, value_name = "URL", conflicts_with = "vpc")]
+    mirror: Option<String>,
+    /// Take the vendor's mirror that resolves only inside its VPC
+    #[arg(long)]
+    vpc: bool,
+    /// apt suite in the repository, such as jammy/erdma [default: by the image's distribution]
+    #[arg(long)]
+    suite: Option<String>,
+    /// Public key of the repository [default: the mirror's GPGKEY]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Proxy for apt in the build, without credentials
+    #[arg(long, value_name = "URL")]
+    apt_proxy: Option<String>,
+    /// Argument of the build; without =VALUE it is taken from the environment
+    #[arg(long = "build-arg", value_name = "NAME=VALUE")]
+    build_args: Vec<String>,
+    /// Package to install besides the fabric's, such as perftest
+    #[arg(long = "package", value_name = "NAME")]
+    packages: Vec<String>,
+}
+
+/// What the user named: an image, or a recipe that names one.
+pub struct Subject {
+    /// Reference of the base image.
+    pub base: Reference,
+    recipe: Option<(String, Recipe)>,
+}
+
+/// Reads IMAGE|RECIPE: a file that ends in `.toml`, or a directory with a `recipe.toml`, is a recipe.
+pub fn read_subject(text: &str) -> Result<Subject, CliError> {
+    let path = Path::new(text);
+    let file = if path.join("recipe.toml").is_file() { path.join("recipe.toml") } else { path.to_owned() };
+    if file.extension().is_none_or(|extension| extension != "toml") {
+        return Ok(Subject { base: source::parse(text)?, recipe: None });
+    }
+    let name = file.display().to_string();
+    let content = std::fs::read_to_string(&file).map_err(|source| CliError::File { path: name.clone(), source })?;
+    let recipe = parse_recipe(&content).map_err(|source| CliError::Recipe { path: name.clone(), source })?;
+    Ok(Subject { base: Reference::Daemon(recipe.base.clone()), recipe: Some((name, recipe)) })
+}
+
+/// Everything that a Dockerfile and a build need.
+pub struct Swap {
+    pub facts: ImageFacts,
+    pub plan: SwapPlan,
+    pub key: Option<KeyFile>,
+    /// Name → value of the user's build arguments.
+    pub build_args: BTreeMap<String, String>,
+}
+
+impl SwapArgs {
+    /// Plans the swap of an image whose facts are known.
+    pub fn plan(&self, subject: &Subject, facts: ImageFacts) -> Result<Swap, CliError> {
+        let recipe = subject.recipe.as_ref().map(|(_, recipe)| recipe);
+        if let Some((name, recipe)) = &subject.recipe {
+            check_distro(name, recipe, &facts)?;
+        }
+        let key = match &self.key {
+            Some(path) => {
+                let failed = |source| CliError::File { path: path.display().to_string(), source };
+                Some(KeyFile { content: std::fs::read(path).map_err(failed)? })
+            }
+            None => None,
+        };
+        let build_args = parse_build_args(&self.build_args, |name| std::env::var(name).ok())?;
+        let fabric: &'static Fabric = recipe.map_or(fabric::FABRICS[0], |recipe| recipe.fabric);
+        let options = SwapOptions {
+            repository: RepositoryChoice {
+                mirror: self.mirror.clone().or_else(|| recipe.and_then(|r| r.mirror.clone()).filter(|_| !self.vpc)),
+                vpc: self.vpc,
+                suite: self.suite.clone().or_else(|| recipe.and_then(|r| r.suite.clone())),
+            },
+            key: key.clone(),
+            apt_proxy: self.apt_proxy.clone(),
+            build_args: build_args.keys().cloned().collect(),
+            extra_packages: recipe.into_iter().flat_map(|r| &r.extra_packages).chain(&self.packages).cloned().collect(),
+        };
+        let name = match &subject.base {
+            Reference::Daemon(name) => Some(name.as_str()),
+            Reference::Archive { select, .. } => select.as_deref(),
+        };
+        let plan = plan_swap(&facts, name, fabric, &options)?;
+        for note in &plan.notes {
+            tracing::warn!("{note}");
+        }
+        Ok(Swap { facts, plan, key, build_args })
+    }
+
+    /// Reads the base from a connected daemon and plans.
+    pub async fn plan_from_daemon(
+        &self,
+        subject: &Subject,
+        engine: &Engine,
+        name: &str,
+        cache: &mut LayerCache,
+    ) -> Result<Swap, CliError> {
+        let facts = source::load_daemon(engine, name, cache).await?;
+        self.plan(subject, facts)
+    }
+}
+
+fn check_distro(name: &str, recipe: &Recipe, facts: &ImageFacts) -> Result<(), CliError> {
+    let Some(expected) = &recipe.distro else { return Ok(()) };
+    let found = facts.distro.as_ref().map(|d| match &d.version {
+        Some(version) => format!("{}-{version}", d.id),
+        None => d.id.clone(),
+    });
+    if found.as_ref() == Some(expected) {
+        return Ok(());
+    }
+    Err(CliError::RecipeDistro {
+        recipe: name.to_owned(),
+        expected: expected.clone(),
+        image: facts.image.reference.clone(),
+        found: found.unwrap_or_else(|| "of an unknown distribution".to_owned()),
+    })
+}
+
+fn parse_build_args(
+    args: &[String],
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<BTreeMap<String, String>, CliError> {
+    args.iter()
+        .map(|arg| match arg.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => match env(arg) {
+                Some(value) => Ok((arg.clone(), value)),
+                None => {
+                    Err(CliError::Usage(format!("--build-arg {arg}: it has no value, and the environment has none")))
+                }
+            },
+        })
+        .collect()
+}

@@ -1,0 +1,335 @@
+//! Building an image.
+//!
+//! Input: a [`BuildRequest`]. Output: events while it runs, then a [`BuiltImage`] that was looked up again, or a
+//! [`BuildError`] with the failing step and its last lines. BuildKit is used where the daemon has it, the classic
+//! builder elsewhere; the first event says which and why. Whatever did not end in an image leaves nothing behind.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::auth::{RegistryAuth, is_refusal, login_remedy};
+use super::build_run::BuildRun;
+use super::context::{BuildContext, ContextError};
+use super::engine::Engine;
+use super::error::DockerError;
+use super::redact::Redactor;
+use super::reference::Reference;
+
+/// Events that may wait for the caller; a caller that is slower slows the build down.
+const QUEUED_EVENTS: usize = 256;
+
+/// Which builder the user wants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Builder {
+    /// BuildKit, or the classic builder where there is none.
+    #[default]
+    Auto,
+    /// BuildKit or nothing.
+    BuildKit,
+    /// The classic builder.
+    Classic,
+}
+
+/// Which builder runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BuilderKind {
+    BuildKit,
+    Classic,
+}
+
+impl fmt::Display for BuilderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BuildKit => "BuildKit",
+            Self::Classic => "the classic builder",
+        })
+    }
+}
+
+/// What to build. `Debug` shows the names of the build arguments only: proxies carry passwords.
+#[derive(Clone, Default)]
+pub struct BuildRequest {
+    /// Text of the Dockerfile.
+    pub dockerfile: String,
+    /// The files that it copies.
+    pub context: BuildContext,
+    /// Names for the image.
+    pub tags: Vec<String>,
+    /// Build arguments, the proxies included ([`super::config::proxy_build_args`]).
+    pub build_args: BTreeMap<String, String>,
+    /// Network of the steps; BuildKit knows `default`, `none` and `host`.
+    pub network: Option<String>,
+    /// Do not reuse the results of earlier builds.
+    pub no_cache: bool,
+    /// Ask the registry for a newer base image, even if there is a local one.
+    pub pull: bool,
+    /// Platform such as `linux/arm64`; the daemon's own if missing.
+    pub platform: Option<String>,
+    /// Which builder.
+    pub builder: Builder,
+    /// Credentials for private base images ([`super::auth::find_for_images`]).
+    pub registry_auth: RegistryAuth,
+}
+
+impl fmt::Debug for BuildRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuildRequest")
+            .field("tags", &self.tags)
+            .field("build_args", &self.build_args.keys().collect::<Vec<_>>())
+            .field("network", &self.network)
+            .field("no_cache", &self.no_cache)
+            .field("pull", &self.pull)
+            .field("platform", &self.platform)
+            .field("builder", &self.builder)
+            .field("registry_auth", &self.registry_auth)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What happens during a build. A `step` number is unique within the build, in the order in which steps first start.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum BuildEvent {
+    /// Which builder runs. A second one means that the first could not.
+    BuilderChosen { builder: BuilderKind, reason: String },
+    /// A step begins. `index` of `total` is its place in the Dockerfile's stage; steps of the builder's own have none.
+    /// BuildKit may start a step again that was done, for instance when it needs the layers of a base image.
+    StepStarted { step: u32, index: Option<u32>, total: Option<u32>, name: String },
+    /// A step is done. `cached`: an earlier result was used.
+    StepDone {
+        step: u32,
+        name: String,
+        cached: bool,
+        #[serde(rename = "duration_ms", serialize_with = "as_millis")]
+        duration: Duration,
+    },
+    /// One line of a step's output, or of the builder itself.
+    Log { step: Option<u32>, line: String },
+    /// Part of a step moves on: a layer that is pulled, or the image that is written. `current` and `total` are bytes
+    /// where the item is a layer.
+    Progress { step: Option<u32>, item: String, current: u64, total: Option<u64>, done: bool },
+    /// The builder does not like something.
+    Warning { message: String },
+    /// After a failure or cancellation this could not be removed.
+    LeftBehind { object: String, reason: String },
+}
+
+fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A built image, looked up after the build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltImage {
+    /// The image's ID as the engine inspects it.
+    pub id: String,
+    /// Which builder made it.
+    pub builder: BuilderKind,
+    /// From the request to the last check.
+    pub duration: Duration,
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A step failed.
+    #[error("building the step `{step}`: {message}")]
+    Step { step: String, exit_code: Option<i64>, message: String, last_lines: Vec<String> },
+    /// The builder failed outside of any step, for instance on the Dockerfile's syntax.
+    #[error("building the image: {message}")]
+    Rejected { message: String, last_lines: Vec<String> },
+    /// The daemon stopped talking before it named an image.
+    #[error(
+        "building the image: the daemon's answer ended early{}{}",
+        last_step.as_ref().map(|step| format!(", in the step `{step}`")).unwrap_or_default(),
+        cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default()
+    )]
+    Truncated { last_step: Option<String>, last_lines: Vec<String>, cause: Option<String> },
+    /// The token fired.
+    #[error("building the image: cancelled")]
+    Cancelled,
+    /// A name that no image can have.
+    #[error("building the image: the tag `{tag}` is invalid: {message}")]
+    InvalidTag { tag: String, message: String },
+    /// The wanted builder is not there.
+    #[error("building the image: {builder} is not available: {reason}")]
+    BuilderUnavailable { builder: BuilderKind, reason: String },
+    /// The builder named an image, but looking it up shows something else.
+    #[error("checking the built image {id}: {problem}")]
+    Unverified { id: String, problem: String },
+    /// The context cannot be packed.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// The daemon could not be asked.
+    #[error(transparent)]
+    Daemon(#[from] DockerError),
+}
+
+impl BuildError {
+    /// What the user can do about it.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Step { message, .. } | Self::Rejected { message, .. } if is_refusal(message) => {
+                Some(format!("{} for the registry of the base image", login_remedy("REGISTRY")))
+            }
+            Self::Truncated { .. } => Some("look at the log of the Docker daemon, it may have been stopped".to_owned()),
+            Self::InvalidTag { .. } => Some("give a tag such as registry/repository:tag, in lower case".to_owned()),
+            Self::BuilderUnavailable { builder: BuilderKind::BuildKit, .. } => {
+                Some("leave the choice of the builder to this program, or upgrade the daemon".to_owned())
+            }
+            Self::Daemon(error) => error.remedy(),
+            Self::Step { .. }
+            | Self::Rejected { .. }
+            | Self::Cancelled
+            | Self::BuilderUnavailable { .. }
+            | Self::Unverified { .. }
+            | Self::Context(_) => None,
+        }
+    }
+
+    /// The last lines of the step that failed.
+    pub fn last_lines(&self) -> &[String] {
+        match self {
+            Self::Step { last_lines, .. } | Self::Rejected { last_lines, .. } | Self::Truncated { last_lines, .. } => {
+                last_lines
+            }
+            _ => &[],
+        }
+    }
+}
+
+impl Engine {
+    /// Builds an image. Returns only when the daemon is done with it, also after `cancel` fired; dropping the future
+    /// cancels the build too, and cleaning up then goes on in the background.
+    pub async fn build(
+        &self,
+        request: BuildRequest,
+        on_event: &mut dyn FnMut(BuildEvent),
+        cancel: CancellationToken,
+    ) -> Result<BuiltImage, BuildError> {
+        check_tags(&request.tags)?;
+        let context = request.context.to_tar(&request.dockerfile)?;
+        let redactor = Redactor::new(
+            request.build_args.values().map(String::as_str),
+            request.registry_auth.values().map(super::auth::Credentials::secret),
+        );
+        tracing::debug!(?request, context_bytes = context.len(), "building");
+
+        let stop = cancel.child_token();
+        let _stop_when_dropped = stop.clone().drop_guard();
+        let (events, mut received) = mpsc::channel(QUEUED_EVENTS);
+        let (result, finished) = oneshot::channel();
+        let run = BuildRun { engine: self.clone(), request, context, redactor, events, stop };
+        let worker = std::thread::Builder::new()
+            .name("docker-build".to_owned())
+            .spawn(move || run_on_own_runtime(run, result))
+            .map_err(|error| spawn_failure(self, &error))?;
+
+        while let Some(event) = received.recv().await {
+            on_event(event);
+        }
+        match finished.await {
+            Ok(result) => result,
+            Err(_) => match worker.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                Ok(()) => unreachable!("the worker ends with a result or a panic"),
+            },
+        }
+    }
+}
+
+/// Runs a build on a runtime of its own, because ending that runtime is the only way to end what the client library
+/// started for it: the BuildKit session is a detached task that holds its connection as long as the process lives.
+fn run_on_own_runtime(run: BuildRun, result: oneshot::Sender<Result<BuiltImage, BuildError>>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = result.send(Err(spawn_failure(&run.engine, &error)));
+            return;
+        }
+    };
+    let outcome = runtime.block_on(run.run());
+    // A lookup of a host name may still be running, and cannot be stopped.
+    runtime.shutdown_background();
+    // Nobody waits any more if the caller dropped its future.
+    let _ = result.send(outcome);
+}
+
+fn spawn_failure(engine: &Engine, error: &std::io::Error) -> BuildError {
+    BuildError::Daemon(DockerError::Protocol {
+        endpoint: engine.endpoint().to_string(),
+        operation: "building the image".to_owned(),
+        detail: format!("starting a thread for it: {error}"),
+    })
+}
+
+/// The daemon checks tags too, but some builders only when the image is done.
+fn check_tags(tags: &[String]) -> Result<(), BuildError> {
+    for tag in tags {
+        let invalid = |message: &str| BuildError::InvalidTag { tag: tag.clone(), message: message.to_owned() };
+        let reference = Reference::parse(tag).map_err(|error| invalid(error.problem))?;
+        if reference.digest().is_some() {
+            return Err(invalid("it has a digest, which is not known before the build"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docker::auth::Credentials;
+
+    #[test]
+    fn tags_are_checked_before_anything_runs() {
+        assert!(check_tags(&["a:1".to_owned(), "r:5000/b".to_owned()]).is_ok());
+        let digest = format!("a@sha256:{}", "0".repeat(64));
+        for tag in ["A", "a:b:c", "", digest.as_str()] {
+            let error = check_tags(&["ok".to_owned(), tag.to_owned()]).expect_err(tag);
+            assert!(matches!(error, BuildError::InvalidTag { .. }), "{error:?}");
+            assert!(error.remedy().is_some());
+        }
+    }
+
+    #[test]
+    fn debug_of_a_request_shows_no_secret() {
+        let secret = "hunter2";
+        let request = BuildRequest {
+            build_args: BTreeMap::from([("http_proxy".to_owned(), format!("http://u:{secret}@p"))]),
+            registry_auth: BTreeMap::from([(
+                "r".to_owned(),
+                Credentials::Password { username: "u".to_owned(), password: secret.to_owned() },
+            )]),
+            ..BuildRequest::default()
+        };
+        let shown = format!("{request:?}");
+        assert!(!shown.contains(secret), "{shown}");
+        assert!(shown.contains("http_proxy"), "{shown}");
+    }
+
+    #[test]
+    fn events_serialise_with_units() {
+        let done =
+            BuildEvent::StepDone { step: 1, name: "x".into(), cached: false, duration: Duration::from_millis(1500) };
+        assert_eq!(
+            serde_json::to_string(&done).expect("serialisable"),
+            r#"{"event":"step_done","step":1,"name":"x","cached":false,"duration_ms":1500}"#
+        );
+        let chosen = BuildEvent::BuilderChosen { builder: BuilderKind::BuildKit, reason: "r".into() };
+        assert_eq!(
+            serde_json::to_string(&chosen).expect("serialisable"),
+            r#"{"event":"builder_chosen","builder":"buildkit","reason":"r"}"#
+        );
+    }
+
+    #[test]
+    fn a_refused_base_image_has_the_login_as_remedy() {
+        let error = BuildError::Rejected { message: "pull access denied for x".into(), last_lines: Vec::new() };
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("docker login")));
+    }
+}

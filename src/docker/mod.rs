@@ -1,0 +1,30 @@
+//! The Docker engine, and nothing but it: this is the only place that uses the client library.
+//!
+//! Input: where the daemon is, and what to do with it. Output: descriptions of images, their archives, builds and
+//! pushes, with errors that name the endpoint and a remedy.
+//!
+//! - [`config`], [`endpoint`], [`context_store`]: the settings of the Docker client, and the daemon's address
+//! - [`engine`], [`image`], [`save`], [`ssh`]: the connection, and the images behind it
+//! - [`context`], [`build`], [`buildkit`], [`classic`]: building
+//! - [`auth`], [`push`], [`reference`]: registries
+
+pub mod auth;
+pub mod build;
+mod build_run;
+mod buildkit;
+mod classic;
+pub mod config;
+pub mod context;
+pub mod context_store;
+pub mod endpoint;
+pub mod engine;
+pub mod error;
+pub mod image;
+mod leftovers;
+mod log_lines;
+pub mod push;
+pub mod redact;
+pub mod reference;
+mod save;
+mod ssh;
+mod transcript;

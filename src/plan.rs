@@ -197,6 +197,9 @@ pub fn plan_swap(
         .collect();
     let (purge, mut notes) = plan_purge(facts, &swapped);
 
+    if !facts.config.on_build.is_empty() {
+        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
+    }
     let unhold = facts
         .packages
         .list

@@ -27,7 +27,17 @@ use serde::Serialize;
 use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
 
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep build my/train:1 -t my/train:1-erdma
+  rdmaprep build my/train:1 -t reg.example.com/train:1-erdma --push     push if the result passed
+  rdmaprep build my/train:1 -t my/train:1-erdma --vpc                   on a machine inside the vendor's VPC
+  rdmaprep build images/cuda-12.4-ubuntu22.04 -t cuda:erdma             from a recipe
+  rdmaprep build my/debian:12 -t my/debian:12-erdma \\
+      --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from a mirror of your own";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct BuildArgs {
     /// Image of the daemon, or a recipe.toml
     #[arg(value_name = "IMAGE|RECIPE")]
@@ -41,7 +51,7 @@ pub struct BuildArgs {
     /// Where the image is to run: pai-dlc, ecs or ack
     #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target)]
     target: &'static Target,
-    /// Which builder
+    /// Which builder; auto takes BuildKit, or the classic builder where there is none
     #[arg(long, value_enum, default_value_t = BuilderChoice::Auto)]
     builder: BuilderChoice,
     /// Network of the build, as in docker build
@@ -50,7 +60,7 @@ pub struct BuildArgs {
     /// Do not reuse results of earlier builds
     #[arg(long)]
     no_cache: bool,
-    /// Form of the progress on stderr
+    /// Form of the progress on stderr; auto is a live line on a terminal and plain lines elsewhere
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     progress: ProgressMode,
     /// Form of the result
@@ -62,7 +72,6 @@ pub struct BuildArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum BuilderChoice {
-    /// BuildKit, or the classic builder where there is none
     Auto,
     Buildkit,
     Classic,
@@ -231,9 +240,12 @@ fn failure(source: BuildError, mut lines: Vec<String>) -> CliError {
         let _ = writeln!(io::stderr(), "  | {line}");
     }
     lines.extend(last.iter().cloned());
-    lines.push(source.to_string());
+    // With an exit code the step's own output has the cause, and the engine's message would repeat its whole command.
+    if !matches!(source, BuildError::Step { exit_code: Some(_), .. }) {
+        lines.push(source.to_string());
+    }
     let cause = explain_build_log(lines.iter().map(String::as_str));
-    CliError::Build { source: Box::new(source), cause }
+    CliError::Build { error: Box::new(source), cause }
 }
 
 async fn push(

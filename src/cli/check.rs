@@ -11,7 +11,15 @@ use crate::report::{Report, write_check};
 use crate::targets::{self, Target};
 use clap::Args;
 
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep check my/train:1
+  rdmaprep check my/train:1 --target ecs --all
+  rdmaprep check docker-archive:train.tar.gz --format json > report.json
+  rdmaprep check --list";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Image: NAME of the daemon, docker-daemon:NAME, docker-archive:FILE[:NAME] or the path of an archive
     #[arg(required_unless_present = "list")]

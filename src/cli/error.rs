@@ -73,8 +73,8 @@ pub enum CliError {
     Auth(#[from] AuthError),
     #[error("planning the swap")]
     Plan(#[from] PlanError),
-    #[error("{source}")]
-    Build { source: Box<BuildError>, cause: Option<crate::build_log::Cause> },
+    #[error("{}", describe_build(.error))]
+    Build { error: Box<BuildError>, cause: Option<crate::build_log::Cause> },
     #[error(
         "the result {id} is not built on the image that was inspected\n  the base's tag was moved meanwhile: run it again"
     )]
@@ -107,7 +107,7 @@ impl CliError {
             | CliError::NoSuchImage { .. }
             | CliError::BaseMoved { .. }
             | CliError::Docker(_) => Exit::NotExamined,
-            CliError::Build { source, cause } => build_exit(source, cause.as_ref()),
+            CliError::Build { error, cause } => build_exit(error, cause.as_ref()),
             CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } => Exit::Host,
             CliError::Interrupted => Exit::Interrupted,
         }
@@ -121,9 +121,9 @@ impl CliError {
             CliError::Docker(error) => error.remedy(),
             CliError::Auth(error) => error.remedy(),
             CliError::Push(error) => error.remedy(),
-            CliError::Build { source, cause } => match cause {
+            CliError::Build { error, cause } => match cause {
                 Some(cause) => Some(cause.remedy.to_owned()),
-                None => source.remedy(),
+                None => error.remedy(),
             },
             CliError::Reference(_)
             | CliError::File { .. }
@@ -139,6 +139,19 @@ impl CliError {
             | CliError::Output { .. }
             | CliError::Interrupted => None,
         }
+    }
+}
+
+/// Engines repeat the whole command of a failed step; here it is named by its beginning.
+fn describe_build(error: &BuildError) -> String {
+    match error {
+        BuildError::Step { step, exit_code: Some(code), .. } => {
+            format!("the build failed in {} with exit code {code}", super::progress::shorten(step))
+        }
+        BuildError::Step { step, message, .. } => {
+            format!("the build failed in {}: {message}", super::progress::shorten(step))
+        }
+        other => other.to_string(),
     }
 }
 

@@ -19,11 +19,10 @@ use std::io::IsTerminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  rdmaprep check nvcr.io/nvidia/pytorch:24.05-py3          is the image right for PAI-DLC?
-  rdmaprep build my/train:1 -t my/train:1-erdma            swap its RDMA userspace, check the result, show what changed
-  rdmaprep build my/train:1 -t reg.example.com/train:1-erdma --push
-  rdmaprep render my/train:1 > Dockerfile                  only write the Dockerfile
-  docker save my/train:1 | gzip > t.tar.gz; rdmaprep check t.tar.gz   in a CI job without Docker
+  rdmaprep check nvcr.io/nvidia/pytorch:24.05-py3   is the image right for PAI-DLC?
+  rdmaprep build my/train:1 -t my/train:1-erdma     swap its RDMA userspace, check, show what changed
+  rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
+  docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
 
 Exit codes:
   0  every required check passed      3  the image could not be examined, or a required check stayed unknown

@@ -13,11 +13,8 @@ use std::time::Duration;
 /// Form of the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// A live line on a terminal, plain lines elsewhere
     Auto,
-    /// One line per event and per line of the build's output
     Plain,
-    /// One JSON object per event
     Json,
 }
 
@@ -76,6 +73,8 @@ impl Progress {
         }
         match event {
             BuildEvent::BuilderChosen { builder, reason } => self.say(&format!("building with {builder}: {reason}")),
+            // The builder's own housekeeping is of no interest to anyone.
+            BuildEvent::StepStarted { name, .. } | BuildEvent::StepDone { name, .. } if is_internal(name) => {}
             BuildEvent::StepStarted { step, index, total, name } => {
                 let heading = heading(*index, *total, name);
                 self.say(&heading);
@@ -139,17 +138,31 @@ impl Drop for Progress {
     }
 }
 
+/// Whether a step is not the user's: loading the context, looking the base up.
+fn is_internal(name: &str) -> bool {
+    name.starts_with("[internal]") || name == "copy /context /"
+}
+
 /// `[2/3] RUN set -eu; …`
 fn heading(index: Option<u32>, total: Option<u32>, name: &str) -> String {
-    let name = name.trim_start_matches(|c: char| c == '[' || c.is_ascii_digit() || c == '/' || c == ']').trim_start();
-    let name = if index.is_some() { name } else { name.trim() };
-    let words = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    // BuildKit's own name has the place in front: `[2/3] RUN …`.
+    let place = |text: &str| text.starts_with('[') && text[1..].chars().all(|c| c.is_ascii_digit() || c == '/');
+    let name = match name.split_once("] ") {
+        Some((head, rest)) if index.is_some() && place(head) => rest,
+        _ => name,
+    };
+    match (index, total) {
+        (Some(index), Some(total)) => format!("[{index}/{total}] {}", shorten(name)),
+        _ => shorten(name),
+    }
+}
+
+/// The beginning of a step's command, on one line.
+pub fn shorten(command: &str) -> String {
+    let words = command.split_whitespace().collect::<Vec<_>>().join(" ");
     let short: String = words.chars().take(HEADING_CHARS).collect();
     let more = if short.len() < words.len() { "…" } else { "" };
-    match (index, total) {
-        (Some(index), Some(total)) => format!("[{index}/{total}] {short}{more}"),
-        _ => format!("{short}{more}"),
-    }
+    format!("{short}{more}")
 }
 
 fn share(current: u64, total: Option<u64>) -> String {
@@ -181,6 +194,8 @@ mod tests {
         assert!(shown.starts_with("[2/3] RUN set -eu; xxx") && shown.ends_with('…'), "{shown}");
         assert_eq!(heading(Some(2), Some(3), "[2/3] COPY a b"), "[2/3] COPY a b");
         assert_eq!(heading(None, None, "exporting to image"), "exporting to image");
+        assert_eq!(heading(Some(1), Some(2), "RUN a[1] b] c"), "[1/2] RUN a[1] b] c");
+        assert!(is_internal("[internal] load metadata for docker.io/library/a") && !is_internal("[1/2] FROM a"));
     }
 
     #[test]

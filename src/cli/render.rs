@@ -8,7 +8,14 @@ use crate::dockerfile::render_dockerfile;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep render my/train:1 > Dockerfile
+  rdmaprep render my/train:1 -o context --key vendor.asc     Dockerfile and key, ready for docker build context
+  rdmaprep render train.tar                                  from an archive, without Docker";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct RenderArgs {
     /// Image (NAME of the daemon, or an archive), or a recipe.toml
     #[arg(value_name = "IMAGE|RECIPE")]

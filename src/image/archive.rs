@@ -76,8 +76,13 @@ fn read_parts(stream: impl Read, harvest: Harvest<'_>) -> Result<Parts, ImageErr
         let mut body = BufReader::with_capacity(256 << 10, CheckedReader { inner: &mut entry, left: size });
         let head = body.fill_buf().map_err(ImageError::BrokenArchive)?;
         if is_layer(head)? {
-            let index =
-                index_layer(&mut body, harvest).map_err(|source| ImageError::Layer { name: path.clone(), source })?;
+            let index = index_layer(&mut body, harvest).map_err(|source| match source {
+                LayerError::Io(source) => ImageError::BrokenArchive(source),
+                LayerError::Truncated { .. } => {
+                    ImageError::BrokenArchive(io::Error::new(io::ErrorKind::UnexpectedEof, source))
+                }
+                source => ImageError::Layer { name: path.clone(), source },
+            })?;
             // What follows the layer's own end must still be there.
             io::copy(&mut body, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
             parts.layers.insert(path, index);

@@ -145,7 +145,7 @@ impl Fixture {
         self
     }
 
-    fn owned_file(&mut self, package: &str, path: &str, content: &str) {
+    pub fn owned_file(&mut self, package: &str, path: &str, content: &str) {
         self.file(path, content);
         self.owned.entry(package.to_owned()).or_default().push(path.to_owned());
     }

@@ -1,0 +1,37 @@
+# make demo    the main job on real input
+# make test    every test
+# make bench   the figures, side by side with docker build
+# make lint    formatting and clippy
+# make clean-rig   removes what demo and tests made in the engine
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: demo test bench lint build clean-rig
+
+demo:
+	@tests/rig/toolchain.sh
+	@tests/rig/deps.sh demo
+	@cargo build --release --quiet
+	@tests/rig/demo.sh target/release/rdmaprep
+
+test:
+	@tests/rig/toolchain.sh
+	@tests/rig/deps.sh test
+	@tests/rig/run-tests.sh
+
+bench:
+	@tests/rig/toolchain.sh
+	@tests/rig/deps.sh demo
+	@cargo build --release --quiet
+	@benches/build.sh target/release/rdmaprep
+
+lint:
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+
+build:
+	cargo build --release
+
+clean-rig:
+	-docker rmi rdmaprep-demo:erdma rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
+	rm -rf target/rig

@@ -1,0 +1,203 @@
+//! What the integration tests share: the program under test, the rig, and honest skipping.
+
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+pub const BASE: &str = "rdmaprep-test/base:latest";
+pub const OFED: &str = "rdmaprep-test/ofed:latest";
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub fn rig_dir() -> PathBuf {
+    std::env::var_os("RDMAPREP_RIG_DIR").map_or_else(|| root().join("target/rig"), PathBuf::from)
+}
+
+/// Says on stdout, and in the file that the test runner reads, that a test did not run.
+pub fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    println!("skipped: {name}: {reason}");
+    if let Some(path) = std::env::var_os("RDMAPREP_SKIPPED") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        writeln!(file, "{name}: {reason}").unwrap();
+    }
+}
+
+/// Lints a Dockerfile; any finding fails the test.
+pub fn hadolint(dockerfile: &str) {
+    let program = rig_dir().join("venv/bin/hadolint");
+    if !program.exists() {
+        return skip("hadolint is not installed (tests/rig/deps.sh test)");
+    }
+    let mut child = Command::new(program).arg("-").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(dockerfile.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}\n{dockerfile}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The program under test, with an environment that does not depend on the machine's.
+pub fn rdmaprep() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdmaprep"));
+    for name in
+        ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "DOCKER_CONFIG", "NO_COLOR"]
+    {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What a finished program said.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn of(output: &Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    #[track_caller]
+    pub fn expect(&self, code: i32) -> &Ran {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &Ran {
+        assert!(self.stderr.contains(text), "{text:?} is not in stderr:\n{}", self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn prints(&self, text: &str) -> &Ran {
+        assert!(self.stdout.contains(text), "{text:?} is not in stdout:\n{}", self.stdout);
+        self
+    }
+}
+
+pub fn run(command: &mut Command) -> Ran {
+    Ran::of(&command.output().unwrap())
+}
+
+/// Runs a program that must succeed and gives its stdout.
+#[track_caller]
+pub fn must(program: &str, args: &[&str]) -> String {
+    let output =
+        Command::new(program).args(args).stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    let ran = Ran::of(&output);
+    assert!(output.status.success(), "{program} {args:?}: {}{}", ran.stdout, ran.stderr);
+    ran.stdout
+}
+
+/// Makes images and repository, once; `false`: there is no engine, and the test says that it was skipped.
+pub fn rig() -> bool {
+    static RIG: OnceLock<Result<(), String>> = OnceLock::new();
+    let ready = RIG.get_or_init(|| {
+        let engine = Command::new("docker").arg("version").output();
+        if !engine.is_ok_and(|output| output.status.success()) {
+            return Err("no Docker engine answers".to_owned());
+        }
+        for script in ["base.sh", "repo.sh"] {
+            let output = Command::new(root().join("tests/rig").join(script)).output().unwrap();
+            assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    });
+    match ready {
+        Ok(()) => true,
+        Err(reason) => {
+            skip(reason);
+            false
+        }
+    }
+}
+
+/// The vendor's repository on loopback; ends with this value.
+pub struct Mirror {
+    server: Child,
+    pub address: String,
+}
+
+impl Mirror {
+    pub fn start() -> Mirror {
+        let mut server = Command::new(root().join("tests/rig/serve.py"))
+            .arg(rig_dir().join("repo"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening ").unwrap_or_else(|| panic!("the server said {line:?}"));
+        Mirror { address: format!("{address}/erdma"), server }
+    }
+
+    /// The options that lead to it.
+    pub fn options(&self) -> [&str; 6] {
+        ["--mirror", &self.address, "--suite", "bookworm/erdma", "--network", "host"]
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        // It ends when its stdin closes.
+        drop(self.server.stdin.take());
+        let _ = self.server.wait();
+    }
+}
+
+/// Image names of one test; the images go with this value.
+pub struct Names {
+    names: Vec<String>,
+}
+
+impl Names {
+    pub fn new() -> Names {
+        Names { names: Vec::new() }
+    }
+
+    pub fn unique(&mut self, label: &str) -> String {
+        let name = format!("rdmaprep-test/{label}:{}", std::process::id());
+        self.names.push(name.clone());
+        name
+    }
+
+    pub fn add(&mut self, name: &str) {
+        self.names.push(name.to_owned());
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("docker").args(["rmi", "-f", name]).output();
+        }
+    }
+}
+
+/// Builds a small image on another one with the docker command.
+pub fn derive_image(name: &str, dockerfile: &str) {
+    let mut child = Command::new("docker")
+        .args(["build", "-q", "--network", "host", "-t", name, "-"])
+        .env("DOCKER_BUILDKIT", "0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(dockerfile.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

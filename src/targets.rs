@@ -1,5 +1,7 @@
 //! Where a job will run, as data: fabric and the minimum versions that the platform asks for, each with its source.
 
+use crate::fabric::Fabric;
+use crate::fabric::erdma::ERDMA;
 use crate::versions::{CudaVersion, NcclVersion};
 
 /// One environment that jobs are submitted to.
@@ -7,8 +9,7 @@ use crate::versions::{CudaVersion, NcclVersion};
 pub struct Target {
     pub id: &'static str,
     pub title: &'static str,
-    /// Id of its fabric (`crate::fabric`).
-    pub fabric: &'static str,
+    pub fabric: &'static Fabric,
     /// `None`: the platform states no minimum.
     pub minimum_cuda: Option<CudaVersion>,
     pub minimum_nccl: Option<NcclVersion>,
@@ -18,12 +19,12 @@ pub struct Target {
 }
 
 /// Every target known.
-pub const TARGETS: [&Target; 3] = [&PAI_DLC, &ECS, &ACK];
+pub static TARGETS: [&Target; 3] = [&PAI_DLC, &ECS, &ACK];
 
-const PAI_DLC: Target = Target {
+static PAI_DLC: Target = Target {
     id: "pai-dlc",
     title: "Alibaba PAI-DLC",
-    fabric: "erdma",
+    fabric: &ERDMA,
     minimum_cuda: Some(CudaVersion::new(12, 1)),
     minimum_nccl: Some(NcclVersion::new(2, 19, 0)),
     needs_python3: true,
@@ -31,20 +32,20 @@ const PAI_DLC: Target = Target {
 };
 
 // The vendor's own ECS image has NCCL 2.17.1, so there is no minimum to hold an image to.
-const ECS: Target = Target {
+static ECS: Target = Target {
     id: "ecs",
     title: "Alibaba ECS",
-    fabric: "erdma",
+    fabric: &ERDMA,
     minimum_cuda: None,
     minimum_nccl: None,
     needs_python3: false,
     source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
 };
 
-const ACK: Target = Target {
+static ACK: Target = Target {
     id: "ack",
     title: "Alibaba ACK",
-    fabric: "erdma",
+    fabric: &ERDMA,
     minimum_cuda: None,
     minimum_nccl: None,
     needs_python3: false,

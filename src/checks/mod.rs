@@ -6,7 +6,6 @@ mod packages;
 mod stack;
 mod verbs;
 
-use crate::fabric::Fabric;
 use crate::facts::ImageFacts;
 use crate::image::reference::split_tag;
 use crate::targets::Target;
@@ -55,7 +54,6 @@ pub struct Finding {
 pub struct Subject<'a> {
     pub facts: &'a ImageFacts,
     pub target: &'static Target,
-    pub fabric: &'static Fabric,
 }
 
 /// A check, before its name is put to it.
@@ -250,7 +248,7 @@ fn rebuild(subject: &Subject<'_>) -> String {
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");
     let (path, tag) = split_tag(name.split('@').next().unwrap_or(name));
-    format!("rdmaprep build {name} -t {path}:{}-{}", tag.unwrap_or("latest"), subject.fabric.id)
+    format!("rdmaprep build {name} -t {path}:{}-{}", tag.unwrap_or("latest"), subject.target.fabric.id)
 }
 
 /// `a, b and 3 more`
@@ -267,7 +265,7 @@ pub mod testing {
     //! A good image to break in one place.
     use super::*;
     use crate::facts::*;
-    use crate::{fabric, targets};
+    use crate::targets;
 
     /// The facts of a Ubuntu 22.04 image that is right for PAI-DLC in every respect.
     pub fn good() -> ImageFacts {
@@ -281,7 +279,7 @@ pub mod testing {
 
     pub fn finding_for(facts: &ImageFacts, check: &str, target: &str) -> Finding {
         let target = targets::by_id(target).unwrap();
-        let subject = Subject { facts, target, fabric: fabric::by_id(target.fabric).unwrap() };
+        let subject = Subject { facts, target };
         check_image(&subject).into_iter().find(|finding| finding.check == check).unwrap()
     }
 
@@ -289,7 +287,7 @@ pub mod testing {
     fn the_good_image_passes_everything() {
         let facts = good();
         let target = targets::by_id("pai-dlc").unwrap();
-        let findings = check_image(&Subject { facts: &facts, target, fabric: fabric::by_id("erdma").unwrap() });
+        let findings = check_image(&Subject { facts: &facts, target });
         let not_passed: Vec<_> = findings.iter().filter(|f| f.status != Status::Pass).collect();
         assert!(not_passed.is_empty(), "{not_passed:#?}");
         assert_eq!(verdict(&findings), Verdict::Pass);
@@ -308,10 +306,10 @@ pub mod testing {
         let mut facts = good();
         facts.config.missing = true;
         let target = targets::by_id("pai-dlc").unwrap();
-        let findings = check_image(&Subject { facts: &facts, target, fabric: fabric::by_id("erdma").unwrap() });
+        let findings = check_image(&Subject { facts: &facts, target });
         assert_eq!(verdict(&findings), Verdict::Unknown);
         facts.python3 = None;
-        let findings = check_image(&Subject { facts: &facts, target, fabric: fabric::by_id("erdma").unwrap() });
+        let findings = check_image(&Subject { facts: &facts, target });
         assert_eq!(verdict(&findings), Verdict::Fail);
     }
 }

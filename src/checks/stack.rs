@@ -26,12 +26,12 @@ pub fn platform(subject: &Subject<'_>) -> Outcome {
 pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let choice = RepositoryChoice::default();
-    match subject.fabric.apt_repository(facts.distro.as_ref(), &facts.image.architecture, &choice) {
+    match subject.target.fabric.apt_repository(facts.distro.as_ref(), &facts.image.architecture, &choice) {
         Ok(_) => Outcome::pass(facts.distro.as_ref().map(ToString::to_string).unwrap_or_default()),
         Err(RepositoryError::Unknown) => Outcome::warn("the image does not say which distribution it is"),
         Err(_) => {
             let distro = facts.distro.as_ref().map(ToString::to_string).unwrap_or_default();
-            let known = format!("listed: {}", subject.fabric.known());
+            let known = format!("listed: {}", subject.target.fabric.known());
             Outcome::warn(format!("{distro} on {} is not on the vendor's list", facts.image.architecture))
                 .evidence([known])
         }

@@ -25,7 +25,7 @@ fn describe(library: &VerbsLibrary) -> Option<String> {
 
 pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
-    let driver = subject.fabric.driver;
+    let driver = subject.target.fabric.driver;
     let Some(library) = verbs.loaded() else {
         return Outcome::fail(format!("without libibverbs no {driver} provider can be opened"))
             .remedy(rebuild(subject));
@@ -75,7 +75,7 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
 }
 
 pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
-    let (facts, fabric) = (subject.facts, subject.fabric);
+    let (facts, fabric) = (subject.facts, subject.target.fabric);
     let Some(library) = facts.verbs.loaded() else {
         return Outcome::skip("there is no libibverbs");
     };

@@ -5,7 +5,6 @@ use super::inspect::Format;
 use super::output::Output;
 use super::{Global, source};
 use crate::checks::{REGISTRY, Severity, Subject, Verdict, check_image};
-use crate::fabric;
 use crate::facts::ImageFacts;
 use crate::report::{Report, write_check};
 use crate::targets::{self, Target};
@@ -72,10 +71,8 @@ fn list(output: &mut Output) {
 
 /// Judges facts for a target.
 pub fn judge(facts: &ImageFacts, target: &'static Target) -> Report {
-    // Every target names a fabric that is there: a test of `targets` holds that.
-    let fabric = fabric::by_id(target.fabric).unwrap_or(fabric::FABRICS[0]);
-    let findings = check_image(&Subject { facts, target, fabric });
-    Report::new(facts, target.id, fabric.id, findings)
+    let findings = check_image(&Subject { facts, target });
+    Report::new(facts, target.id, target.fabric.id, findings)
 }
 
 pub fn verdict_exit(verdict: Verdict) -> Exit {

@@ -8,7 +8,7 @@ use super::{Fabric, SupportedDistro};
 const X86: &[&str] = &["amd64"];
 const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
 
-pub const ERDMA: Fabric = Fabric {
+pub static ERDMA: Fabric = Fabric {
     id: "erdma",
     title: "Alibaba eRDMA",
     driver: "erdma",

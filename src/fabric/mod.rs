@@ -39,7 +39,7 @@ pub struct SupportedDistro {
 }
 
 /// Every fabric known.
-pub const FABRICS: [&Fabric; 1] = [&erdma::ERDMA];
+pub static FABRICS: [&Fabric; 1] = [&erdma::ERDMA];
 
 /// Finds a fabric by id.
 pub fn by_id(id: &str) -> Option<&'static Fabric> {

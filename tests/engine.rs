@@ -409,7 +409,7 @@ fn buildah_builds_the_rendered_dockerfile() {
     }
     let _guard = shared();
     if !Command::new("buildah").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return skip("buildah is not installed (tests/rig/deps.sh test)");
+        return say_skipped("buildah is not installed (tests/rig/deps.sh test)");
     }
     let mirror = Mirror::start();
     let dir = tempfile::tempdir().unwrap();

@@ -116,7 +116,7 @@ fn no_space_left() {
     }
     let engine = match SmallEngine::start() {
         Ok(engine) => engine,
-        Err(reason) => return skip(&reason),
+        Err(reason) => return say_skipped(&reason),
     };
     engine.load("rdmaprep-test/debian:12");
     engine.fill();

@@ -3,7 +3,8 @@
 use super::error::CliError;
 use super::{Global, interrupted};
 use crate::docker::config::{ClientConfig, ClientEnv, load_client_config};
-use crate::docker::endpoint::{Address, Endpoint};
+use crate::docker::address::Address;
+use crate::docker::endpoint::Endpoint;
 use crate::docker::engine::Engine;
 use crate::docker::image::{ImageSettings, ImageSummary};
 use crate::facts::ImageFacts;

@@ -174,8 +174,9 @@ impl BuildError {
     /// What the user can do about it.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Self::Step { message, .. } | Self::Rejected { message, .. } if is_refusal(message) => {
-                Some(format!("{} for the registry of the base image", login_remedy("REGISTRY")))
+            Self::Step { step, message, .. } if is_refusal(message) => {
+                let registry = base_image_registry(step);
+                Some(login_remedy(registry.as_deref().unwrap_or("REGISTRY")))
             }
             Self::Truncated { .. } => Some("look at the log of the Docker daemon, it may have been stopped".to_owned()),
             Self::InvalidTag { .. } => Some("give a tag such as registry/repository:tag, in lower case".to_owned()),
@@ -203,9 +204,17 @@ impl BuildError {
     }
 }
 
+/// The registry of the image that a step pulls: `FROM x`, or BuildKit's `[internal] load metadata for x`.
+fn base_image_registry(step: &str) -> Option<String> {
+    let mut words = step.split_whitespace().skip_while(|word| *word != "FROM" && *word != "for").skip(1);
+    let image = words.find(|word| !word.starts_with("--"))?;
+    Reference::parse(image).ok().map(|reference| reference.registry().to_owned())
+}
+
 impl Engine {
-    /// Builds an image. Returns only when the daemon is done with it, also after `cancel` fired; dropping the future
-    /// cancels the build too, and cleaning up then goes on in the background.
+    /// Builds an image. Returns only when the daemon is done with it, also after `cancel` fired: at once while a step
+    /// runs, but an image that is already being written is written to its end and then removed. Dropping the future
+    /// cancels the build too; cleaning up then goes on in the background, as long as the process lives.
     pub async fn build(
         &self,
         request: BuildRequest,
@@ -329,7 +338,21 @@ mod tests {
 
     #[test]
     fn a_refused_base_image_has_the_login_as_remedy() {
-        let error = BuildError::Rejected { message: "pull access denied for x".into(), last_lines: Vec::new() };
-        assert!(error.remedy().is_some_and(|remedy| remedy.contains("docker login")));
+        let remedy = |step: &str, message: &str| {
+            let (step, message) = (step.to_owned(), message.to_owned());
+            BuildError::Step { step, exit_code: None, message, last_lines: Vec::new() }.remedy()
+        };
+        let denied = "pull access denied for x";
+        assert_eq!(
+            remedy("FROM --platform=linux/amd64 r:5000/x AS a", denied).as_deref(),
+            Some("run `docker login r:5000`")
+        );
+        assert_eq!(
+            remedy("[internal] load metadata for docker.io/a/x:1", denied).as_deref(),
+            Some("run `docker login`")
+        );
+        assert_eq!(remedy("[1/3] FROM r.io/x", denied).as_deref(), Some("run `docker login r.io`"));
+        assert_eq!(remedy("RUN docker pull x", denied).as_deref(), Some("run `docker login REGISTRY`"));
+        assert_eq!(remedy("RUN x", "exit code: 1"), None);
     }
 }

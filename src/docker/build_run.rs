@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bollard::auth::DockerCredentials;
 use bollard::errors::Error as ClientError;
@@ -21,13 +21,20 @@ use super::buildkit::BuildKitTranscript;
 use super::classic::ClassicTranscript;
 use super::context::DOCKERFILE;
 use super::engine::{Engine, EngineInfo, EngineKind};
-use super::error::{DockerError, from_client};
+use super::error::{DockerError, from_client, is_stray_line_end};
 use super::leftovers::{self, Snapshot};
+use super::podman::PodmanTranscript;
 use super::redact::Redactor;
-use super::transcript::Transcript;
+use super::transcript::{Interruption, Transcript};
 
 /// First API version whose daemons have BuildKit without an experimental switch (Docker 18.09).
 const BUILDKIT_API: (u32, u32) = (1, 39);
+
+/// How long a cancelled build may go on writing its image. Tens of gigabytes take minutes.
+const EXPORT_GRACE: Duration = Duration::from_secs(10 * 60);
+
+/// How long to wait for the step after the last one, when the token fires between two.
+const NEXT_STEP_GRACE: Duration = Duration::from_secs(2);
 
 const OPERATION: &str = "building the image";
 
@@ -54,7 +61,7 @@ enum StreamEnd {
 }
 
 /// Why an attempt with one builder gave no image.
-enum Attempt {
+enum AttemptError {
     /// The daemon does not want this builder, and has not begun.
     Refused(String),
     /// Anything else.
@@ -66,10 +73,13 @@ impl BuildRun {
     pub(super) async fn run(mut self) -> Result<BuiltImage, BuildError> {
         let started = Instant::now();
         let (mut builder, reason) = choose_builder(self.engine.info(), self.request.builder)?;
-        let before = Snapshot::take(&self.engine).await?;
+        let before = tokio::select! {
+            before = Snapshot::take(&self.engine) => before?,
+            () = self.stop.cancelled() => return Err(BuildError::Cancelled),
+        };
         self.send(BuildEvent::BuilderChosen { builder, reason }).await;
         let mut attempt = self.attempt(builder, &before).await;
-        if let Err(Attempt::Refused(reason)) = &attempt
+        if let Err(AttemptError::Refused(reason)) = &attempt
             && self.request.builder == Builder::Auto
             && builder == BuilderKind::BuildKit
         {
@@ -80,8 +90,8 @@ impl BuildRun {
         }
         let named = match attempt {
             Ok(id) => id,
-            Err(Attempt::Failed(error)) => return Err(error),
-            Err(Attempt::Refused(reason)) => return Err(BuildError::BuilderUnavailable { builder, reason }),
+            Err(AttemptError::Failed(error)) => return Err(error),
+            Err(AttemptError::Refused(reason)) => return Err(BuildError::BuilderUnavailable { builder, reason }),
         };
         match self.verify(&named).await {
             Ok(id) => Ok(BuiltImage { id, builder, duration: started.elapsed() }),
@@ -93,11 +103,13 @@ impl BuildRun {
     }
 
     /// Builds with one builder. Returns the ID that the builder named.
-    async fn attempt(&mut self, builder: BuilderKind, before: &Snapshot) -> Result<String, Attempt> {
+    async fn attempt(&mut self, builder: BuilderKind, before: &Snapshot) -> Result<String, AttemptError> {
         let redactor = self.redactor.clone();
-        let mut transcript: Box<dyn Transcript> = match builder {
-            BuilderKind::BuildKit => Box::new(BuildKitTranscript::new(redactor)),
-            BuilderKind::Classic => Box::new(ClassicTranscript::new(redactor)),
+        let engine_kind = self.engine.info().kind;
+        let mut transcript: Box<dyn Transcript> = match (builder, engine_kind) {
+            (BuilderKind::BuildKit, _) => Box::new(BuildKitTranscript::new(redactor)),
+            (BuilderKind::Classic, EngineKind::Docker) => Box::new(ClassicTranscript::new(redactor)),
+            (BuilderKind::Classic, EngineKind::Podman) => Box::new(PodmanTranscript::new(redactor)),
         };
         let client = self.engine.client().clone();
         let (options, credentials) = options(&self.request, builder);
@@ -107,11 +119,18 @@ impl BuildRun {
         for event in transcript.finish() {
             self.send(event).await;
         }
+        if let (StreamEnd::Stopped, EngineKind::Podman, Some((step, _))) =
+            (&end, engine_kind, transcript.current_step())
+        {
+            let reason = "podman ends a cancelled build only when its running step has ended".to_owned();
+            self.send(BuildEvent::LeftBehind { object: format!("the step `{step}`"), reason }).await;
+        }
         let error = match (end, transcript.image_id()) {
             (StreamEnd::Finished, Some(id)) => return Ok(id.to_owned()),
+            (StreamEnd::Broken(error), Some(id)) if is_stray_line_end(&error) => return Ok(id.to_owned()),
             (end, _) => self.explain(end, builder, transcript.as_ref()),
         };
-        if let Attempt::Failed(_) = &error {
+        if let AttemptError::Failed(_) = &error {
             for event in leftovers::remove(&self.engine, before, &transcript.traces(), &self.request.tags).await {
                 self.send(event).await;
             }
@@ -119,7 +138,8 @@ impl BuildRun {
         Err(error)
     }
 
-    /// Reads the stream to its end. Dropping it closes the connection, which tells the daemon to stop.
+    /// Reads the stream to its end, or until the token fires. Dropping the stream closes the connection, which tells the
+    /// daemon to stop; where that would come too late, the stream is read on.
     async fn follow(
         &self,
         mut stream: impl Stream<Item = Result<BuildInfo, ClientError>> + Unpin,
@@ -128,50 +148,79 @@ impl BuildRun {
         loop {
             let item = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return StreamEnd::Stopped,
+                () = self.stop.cancelled() => break,
                 item = stream.next() => item,
             };
-            match item {
-                None => return StreamEnd::Finished,
-                Some(Ok(BuildInfo { error_detail: Some(_), .. })) => {
-                    return StreamEnd::Failed("the daemon gave no reason".to_owned());
-                }
-                Some(Ok(message)) => {
-                    for event in transcript.message(message) {
-                        self.send(event).await;
-                    }
-                }
-                Some(Err(ClientError::DockerStreamError { error })) => return StreamEnd::Failed(error),
-                Some(Err(error)) => return StreamEnd::Broken(error),
+            if let Some(end) = self.take(item, transcript).await {
+                return end;
             }
+        }
+        let export_deadline = Instant::now() + EXPORT_GRACE;
+        loop {
+            let patience = match transcript.interruption() {
+                Interruption::Works => break,
+                Interruption::MayComeTooLate => NEXT_STEP_GRACE,
+                Interruption::IsIgnored => export_deadline.saturating_duration_since(Instant::now()),
+            };
+            let Ok(item) = tokio::time::timeout(patience, stream.next()).await else {
+                break;
+            };
+            if self.take(item, transcript).await.is_some() {
+                break;
+            }
+        }
+        StreamEnd::Stopped
+    }
+
+    /// Passes one message on. Returns how the stream ended, if it did.
+    async fn take(
+        &self,
+        item: Option<Result<BuildInfo, ClientError>>,
+        transcript: &mut dyn Transcript,
+    ) -> Option<StreamEnd> {
+        match item {
+            None => Some(StreamEnd::Finished),
+            Some(Ok(BuildInfo { error_detail: Some(_), .. })) => {
+                Some(StreamEnd::Failed("the daemon gave no reason".to_owned()))
+            }
+            Some(Ok(message)) => {
+                for event in transcript.message(message) {
+                    self.send(event).await;
+                }
+                None
+            }
+            Some(Err(ClientError::DockerStreamError { error })) => Some(StreamEnd::Failed(error)),
+            Some(Err(error)) => Some(StreamEnd::Broken(error)),
         }
     }
 
-    fn explain(&self, end: StreamEnd, builder: BuilderKind, transcript: &dyn Transcript) -> Attempt {
+    fn explain(&self, end: StreamEnd, builder: BuilderKind, transcript: &dyn Transcript) -> AttemptError {
         let truncated = |cause: Option<String>| {
             let (last_step, last_lines) = transcript.current_step().unzip();
             let last_lines = last_lines.unwrap_or_default();
-            Attempt::Failed(BuildError::Truncated { last_step, last_lines, cause })
+            AttemptError::Failed(BuildError::Truncated { last_step, last_lines, cause })
         };
         let is_first_word = builder == BuilderKind::BuildKit && !transcript.has_started();
         match end {
-            StreamEnd::Stopped => Attempt::Failed(BuildError::Cancelled),
+            StreamEnd::Stopped => AttemptError::Failed(BuildError::Cancelled),
             StreamEnd::Finished => truncated(None),
-            StreamEnd::Failed(message) if is_first_word && is_about_buildkit(&message) => Attempt::Refused(message),
-            StreamEnd::Failed(message) => Attempt::Failed(transcript.failure(message)),
+            StreamEnd::Failed(message) if is_first_word && is_about_buildkit(&message) => {
+                AttemptError::Refused(message)
+            }
+            StreamEnd::Failed(message) => AttemptError::Failed(transcript.failure(message)),
             StreamEnd::Broken(ClientError::DockerResponseServerError { status_code, message }) => {
                 if is_first_word && (matches!(status_code, 404 | 501) || is_about_buildkit(&message)) {
-                    return Attempt::Refused(message);
+                    return AttemptError::Refused(message);
                 }
                 let error = ClientError::DockerResponseServerError { status_code, message };
-                Attempt::Failed(self.refusal(from_client(error, self.engine.endpoint(), OPERATION)))
+                AttemptError::Failed(self.refusal(from_client(error, self.engine.endpoint(), OPERATION)))
             }
             StreamEnd::Broken(error) => {
                 let error = from_client(error, self.engine.endpoint(), OPERATION);
                 match error {
                     DockerError::Protocol { detail, .. } => truncated(Some(detail)),
                     error if transcript.has_started() => truncated(Some(error.to_string())),
-                    error => Attempt::Failed(error.into()),
+                    error => AttemptError::Failed(error.into()),
                 }
             }
         }
@@ -184,7 +233,8 @@ impl BuildRun {
         };
         let message = self.redactor.clean(message);
         let about_tags = ["invalid reference format", "invalid tag", "build tag cannot contain a digest"];
-        if about_tags.iter().any(|text| message.starts_with(text)) {
+        // The base image's name can be malformed too.
+        if !self.request.tags.is_empty() && about_tags.iter().any(|text| message.starts_with(text)) {
             return BuildError::InvalidTag { tag: self.request.tags.join(", "), message };
         }
         BuildError::Rejected { message, last_lines: Vec::new() }

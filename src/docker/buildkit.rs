@@ -12,10 +12,13 @@ use bollard::models::{BuildInfo, BuildInfoAux};
 use super::build::{BuildError, BuildEvent};
 use super::log_lines::{StepLog, plain_text};
 use super::redact::Redactor;
-use super::transcript::{Traces, Transcript, exit_code, one_line};
+use super::transcript::{Interruption, Traces, Transcript, exit_code, one_line};
 
 /// The error of vertices that another one's failure stopped.
 const STOPPED: &str = "context canceled";
+
+/// The step that writes and names the image.
+const EXPORT: &str = "exporting to image";
 
 /// Seconds and nanoseconds since 1970.
 type Moment = (i64, i32);
@@ -178,9 +181,20 @@ impl Transcript for BuildKitTranscript {
         }
     }
 
+    /// The export of Docker 20.10 does not notice that nobody listens: the image, and its name, would appear later.
+    fn interruption(&self) -> Interruption {
+        let mut running = self.steps.values().filter(|step| step.started.is_some() && step.completed.is_none());
+        match (running.next(), running.next()) {
+            (None, _) if self.has_started() && self.image_id.is_none() => Interruption::MayComeTooLate,
+            (Some(step), None) if step.name == EXPORT => Interruption::IsIgnored,
+            _ => Interruption::Works,
+        }
+    }
+
     fn traces(&self) -> Traces {
         let images = self.writing.iter().chain(&self.image_id).cloned().collect();
-        Traces { images, ..Traces::default() }
+        let may_have_named = self.steps.values().any(|step| step.number > 0 && step.name == EXPORT);
+        Traces { images, may_have_named, ..Traces::default() }
     }
 }
 
@@ -194,4 +208,171 @@ fn position(name: &str) -> Option<(u32, u32)> {
 fn between(from: Moment, to: Moment) -> Duration {
     let nanos = |(seconds, nanos): Moment| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     u64::try_from(nanos(to) - nanos(from)).map(Duration::from_nanos).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::moby::buildkit::v1::VertexLog;
+
+    use super::*;
+    use crate::docker::transcript::tests::{follow, log_lines, outline};
+
+    const MULTISTAGE: &str = include_str!("../../tests/data/docker/buildkit-multistage.ndjson");
+    const CACHED: &str = include_str!("../../tests/data/docker/buildkit-cached.ndjson");
+    const FAILED: &str = include_str!("../../tests/data/docker/buildkit-failed.ndjson");
+
+    fn run(stream: &str) -> (BuildKitTranscript, Vec<BuildEvent>) {
+        let mut transcript = BuildKitTranscript::default();
+        let events = follow(&mut transcript, stream);
+        (transcript, events)
+    }
+
+    #[test]
+    fn a_whole_build() {
+        let (transcript, events) = run(MULTISTAGE);
+        let outline = outline(&events);
+        for step in [
+            "[internal] load remote build context: done",
+            "1/3 [one 1/3] FROM docker.io/rdmaprep-test/base:1: cached",
+            "1/1 [empty 1/1] COPY Dockerfile /d: done",
+            "2/3 [one 2/3] RUN echo out; echo err >&2; printf 'a\\rb\\n': done",
+            "exporting to image: done",
+        ] {
+            assert!(
+                outline.iter().any(|line| line.split_once(' ').is_some_and(|(_, rest)| rest == step)),
+                "{step} {outline:#?}"
+            );
+        }
+        assert!(outline.iter().all(|line| line.ends_with(": done") || line.ends_with(": cached")), "{outline:#?}");
+        let lines = log_lines(&events);
+        for line in ["out", "err", "b", "Step 9/9 : spoof", " ---> 0123456789ab", "last"] {
+            assert!(
+                lines.iter().any(|logged| logged.split_once(": ").is_some_and(|(_, text)| text == line)),
+                "{lines:?}"
+            );
+        }
+        assert!(transcript.image_id().is_some_and(|id| id.starts_with("sha256:") && id.len() == 71));
+    }
+
+    #[test]
+    fn a_cached_build_says_so() {
+        let (transcript, events) = run(CACHED);
+        let cached: Vec<String> = outline(&events).into_iter().filter(|line| line.ends_with(": cached")).collect();
+        assert!(cached.iter().any(|line| line.contains("RUN echo out")), "{cached:?}");
+        assert!(log_lines(&events).iter().all(|line| line.starts_with("-: ")), "a cached step says nothing");
+        assert!(transcript.image_id().is_some());
+    }
+
+    #[test]
+    fn a_failed_step() {
+        let (transcript, events) = run(FAILED);
+        assert!(outline(&events).iter().any(|line| line.ends_with("RUN echo hi; sleep 1; exit 7: started")));
+        let message = "executor failed running [/bin/sh -c echo hi; sleep 1; exit 7]: exit code: 7";
+        let error = transcript.failure(message.to_owned());
+        let BuildError::Step { step, exit_code, last_lines, .. } = error else { panic!("{error:?}") };
+        assert_eq!(step, "[2/3] RUN echo hi; sleep 1; exit 7");
+        assert_eq!((exit_code, last_lines), (Some(7), vec!["hi".to_owned()]));
+        assert_eq!(transcript.image_id(), None);
+    }
+
+    #[test]
+    fn no_cut_of_the_stream_looks_like_success() {
+        let lines: Vec<&str> = MULTISTAGE.lines().collect();
+        let end = lines.iter().position(|line| line.contains("moby.image.id")).expect("an image ID");
+        for length in 0..end {
+            assert_eq!(run(&lines[..length].join("\n")).0.image_id(), None, "after {length} messages");
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_being_written_is_a_trace() {
+        let lines: Vec<&str> = MULTISTAGE.lines().collect();
+        let end = lines.iter().position(|line| line.contains("moby.image.id")).expect("an image ID");
+        let whole = run(MULTISTAGE).0.image_id().map(str::to_owned);
+        assert!(run(&lines[..end].join("\n")).0.traces().may_have_named);
+        assert!(!run(&lines[..end / 2].join("\n")).0.traces().may_have_named);
+        assert_eq!(run(&lines[..end].join("\n")).0.traces().images, Vec::from_iter(whole));
+    }
+
+    #[test]
+    fn only_a_running_step_can_be_interrupted() {
+        assert_eq!(BuildKitTranscript::default().interruption(), Interruption::Works);
+        let mut transcript = BuildKitTranscript::default();
+        let mut trace = |vertex: Vertex| {
+            let vertexes = vec![vertex];
+            transcript.trace(StatusResponse { vertexes, ..StatusResponse::default() });
+            transcript.interruption()
+        };
+        let done = |mut vertex: Vertex| {
+            vertex.completed.get_or_insert_default().seconds = 2;
+            vertex
+        };
+        assert_eq!(trace(vertex("a", "[1/1] RUN x", None)), Interruption::Works);
+        assert_eq!(trace(done(vertex("a", "[1/1] RUN x", None))), Interruption::MayComeTooLate);
+        assert_eq!(trace(vertex("b", EXPORT, None)), Interruption::IsIgnored);
+        assert_eq!(trace(vertex("c", "[2/2] RUN y", None)), Interruption::Works);
+    }
+
+    fn vertex(digest: &str, name: &str, error: Option<&str>) -> Vertex {
+        let mut vertex = Vertex { digest: digest.to_owned(), name: name.to_owned(), ..Vertex::default() };
+        vertex.started.get_or_insert_default().seconds = 1;
+        if let Some(error) = error {
+            vertex.completed.get_or_insert_default().seconds = 2;
+            vertex.error = error.to_owned();
+        }
+        vertex
+    }
+
+    #[test]
+    fn the_failure_is_told_from_what_it_stopped() {
+        let mut transcript = BuildKitTranscript::default();
+        let vertexes = vec![
+            vertex("a", "[1/2] RUN slow", Some("context canceled")),
+            vertex("b", "[2/2] RUN bad", Some("process did not complete successfully: exit code: 3")),
+            vertex("c", "[x 1/2] RUN other", None),
+        ];
+        transcript.trace(StatusResponse { vertexes, ..StatusResponse::default() });
+        let error = transcript.failure("failed to solve".to_owned());
+        assert!(
+            matches!(&error, BuildError::Step { step, exit_code: Some(3), .. } if step == "[2/2] RUN bad"),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn a_failure_without_a_step_is_a_rejection() {
+        let error = BuildKitTranscript::default().failure("dockerfile parse error line 2".to_owned());
+        assert!(matches!(error, BuildError::Rejected { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn chunks_of_two_vertices_do_not_mix() {
+        let mut transcript = BuildKitTranscript::default();
+        let log = |vertex: &str, msg: &[u8]| VertexLog {
+            vertex: vertex.to_owned(),
+            stream: 1,
+            msg: msg.to_vec(),
+            ..VertexLog::default()
+        };
+        let vertexes = vec![vertex("a", "[1/2] RUN a", None), vertex("b", "[2/2] RUN b", None)];
+        let logs = vec![log("a", b"on"), log("b", b"two\n"), log("a", b"e\nlast \xff")];
+        let events = transcript.trace(StatusResponse { vertexes, logs, ..StatusResponse::default() });
+        assert_eq!(log_lines(&events), ["2: two", "1: one"]);
+        assert_eq!(log_lines(&transcript.finish()), ["1: last \u{fffd}"]);
+    }
+
+    #[test]
+    fn places_of_steps() {
+        assert_eq!(position("[2/3] RUN x"), Some((2, 3)));
+        assert_eq!(position("[stage-1 10/12] COPY [a] /"), Some((10, 12)));
+        assert_eq!(position("[linux/amd64 stage-1 2/3] RUN x"), Some((2, 3)));
+        assert_eq!(position("[internal] load build definition"), None);
+        assert_eq!(position("exporting to image"), None);
+    }
+
+    #[test]
+    fn durations_never_go_backwards() {
+        assert_eq!(between((1, 900_000_000), (2, 100_000_000)), Duration::from_millis(200));
+        assert_eq!(between((2, 0), (1, 0)), Duration::ZERO);
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::endpoint::TlsFiles;
+use super::address::TlsFiles;
 
 /// Why a context cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,8 @@ use bollard::errors::Error as ClientError;
 use bollard::models::SystemVersion;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
 
-use super::endpoint::{Address, Endpoint, TlsFiles};
+use super::address::{Address, TlsFiles};
+use super::endpoint::Endpoint;
 use super::error::{DockerError, from_client};
 use super::ssh;
 
@@ -71,7 +72,9 @@ impl Engine {
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, DockerError> {
         let docker = open(endpoint)?;
         // Without a version in its path this request works with every daemon, and tells the highest version it speaks.
-        let docker = call(endpoint, "negotiating the API version", CONTROL_TIMEOUT, docker.negotiate_version()).await?;
+        let negotiation = docker.negotiate_version();
+        let negotiated = call(endpoint, "negotiating the API version", CONTROL_TIMEOUT, negotiation).await;
+        let docker = negotiated.map_err(|error| not_a_daemon(error, endpoint))?;
         let api_version = docker.client_version().to_string();
         let prefix = format!("/v{api_version}");
         let docker = docker.with_request_modifier(move |request| adapt(request, &prefix));
@@ -105,6 +108,17 @@ impl Engine {
     ) -> Result<T, DockerError> {
         call(&self.endpoint, operation, limit, request).await
     }
+}
+
+/// On the first request, an answer that makes no sense means that something else answers.
+fn not_a_daemon(error: DockerError, endpoint: &Endpoint) -> DockerError {
+    let detail = match error {
+        DockerError::Protocol { detail, .. } => detail,
+        DockerError::Daemon { status: 404, message, .. } => format!("404: {message}"),
+        other => return other,
+    };
+    let detail = format!("no Docker daemon answers there: {detail}");
+    DockerError::Unreachable { endpoint: endpoint.to_string(), detail }
 }
 
 /// The client library's limit ends with the head of an answer; this one covers the body too.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bollard::errors::Error as ClientError;
 
-use super::endpoint::{Address, Endpoint};
+use super::address::Address;
+use super::endpoint::Endpoint;
 use super::redact::redact;
 use super::reference::ReferenceError;
 
@@ -84,8 +85,12 @@ impl DockerError {
             Self::Ssh { endpoint, .. } => {
                 Some(format!("check that `docker -H {endpoint} version` works without asking for a password"))
             }
-            Self::Unreachable { endpoint, .. } => Some(format!("check the address {endpoint} and the network to it")),
-            Self::Timeout { .. } => Some("look at the load and the log of the Docker daemon".to_owned()),
+            Self::Unreachable { endpoint, .. } => {
+                Some(format!("check the address {endpoint}, the network to it, and whether the daemon expects TLS"))
+            }
+            Self::Timeout { endpoint, .. } => {
+                Some(format!("check the network to {endpoint}, and the load and the log of the Docker daemon"))
+            }
             Self::ApiVersion { limit: VersionLimit::Minimum, .. } => {
                 Some("use a newer version of this program".to_owned())
             }
@@ -110,29 +115,43 @@ pub(super) fn from_client(error: ClientError, endpoint: &Endpoint, operation: &s
         return from_io(source, endpoint, operation);
     }
     let detail = redact(&innermost_text(&error)).into_owned();
-    if let Some(kind) = io_kind(&error)
-        && kind != io::ErrorKind::Other
-        && kind != io::ErrorKind::InvalidData
-    {
-        return from_io(io::Error::new(kind, detail), endpoint, operation);
-    }
-    match &error {
-        ClientError::IOError { err } if matches!(endpoint.address(), Address::Ssh(_)) => {
-            DockerError::Ssh { endpoint: name, detail: err.to_string() }
+    let is_connecting = matches!(&error, ClientError::HyperLegacyError { err } if err.is_connect());
+    let is_tls = matches!(endpoint.address(), Address::Https { .. });
+    match (&error, io_kind(&error)) {
+        (ClientError::IOError { err }, Some(io::ErrorKind::Other)) if matches!(endpoint.address(), Address::Ssh(_)) => {
+            let detail = err.to_string();
+            DockerError::Ssh { endpoint: name, detail }
         }
-        ClientError::CertPathError { .. }
-        | ClientError::CertMultipleKeys { .. }
-        | ClientError::CertParseError { .. }
-        | ClientError::NoNativeCertsError { .. }
-        | ClientError::LoadNativeCertsErrors { .. } => DockerError::Tls { endpoint: name, detail: error.to_string() },
-        ClientError::HyperLegacyError { .. } if matches!(endpoint.address(), Address::Https { .. }) => {
+        // A refused certificate shows only after the handshake, on the first read.
+        (_, Some(io::ErrorKind::InvalidData)) if is_tls => DockerError::Tls { endpoint: name, detail },
+        (_, Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::Other)) if is_tls && is_connecting => {
             DockerError::Tls { endpoint: name, detail }
         }
-        ClientError::HyperLegacyError { err } if err.is_connect() => {
-            DockerError::Unreachable { endpoint: name, detail }
+        (ClientError::CertPathError { .. }, _)
+        | (ClientError::CertMultipleKeys { .. }, _)
+        | (ClientError::CertParseError { .. }, _)
+        | (ClientError::NoNativeCertsError { .. }, _)
+        | (ClientError::LoadNativeCertsErrors { .. }, _) => {
+            let detail = error.to_string();
+            DockerError::Tls { endpoint: name, detail }
         }
-        _ => DockerError::Protocol { endpoint: name, operation: operation.to_owned(), detail },
+        (_, Some(kind)) if is_connecting || matches!(error, ClientError::IOError { .. }) => {
+            from_io(io::Error::new(kind, detail), endpoint, operation)
+        }
+        _ if is_connecting => DockerError::Unreachable { endpoint: name, detail },
+        _ => {
+            let operation = operation.to_owned();
+            DockerError::Protocol { endpoint: name, operation, detail }
+        }
     }
+}
+
+/// Whether a stream of messages ended in order after all.
+///
+/// The client library 0.21.1 takes a message as soon as it is whole. If the line end comes in a later piece, its
+/// carriage return stays in the buffer, and the end of the stream becomes an error of the framing.
+pub(super) fn is_stray_line_end(error: &ClientError) -> bool {
+    matches!(error, ClientError::IOError { err } if err.to_string() == "bytes remaining on stream")
 }
 
 fn from_io(source: io::Error, endpoint: &Endpoint, operation: &str) -> DockerError {
@@ -141,10 +160,16 @@ fn from_io(source: io::Error, endpoint: &Endpoint, operation: &str) -> DockerErr
         io::ErrorKind::NotFound => DockerError::NotRunning { endpoint: name, source },
         io::ErrorKind::PermissionDenied => DockerError::PermissionDenied { endpoint: name, source },
         io::ErrorKind::ConnectionRefused => DockerError::Refused { endpoint: name, source },
-        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            DockerError::Unreachable { endpoint: name, detail: source.to_string() }
+        // These can only come in the midst of an answer.
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::Other => {
+            DockerError::Protocol { endpoint: name, operation: operation.to_owned(), detail: source.to_string() }
         }
-        _ => DockerError::Protocol { endpoint: name, operation: operation.to_owned(), detail: source.to_string() },
+        // A name that does not resolve, a network that is not there: the system has many ways to say it.
+        _ => DockerError::Unreachable { endpoint: name, detail: source.to_string() },
     }
 }
 

@@ -59,7 +59,15 @@ pub(super) async fn remove(engine: &Engine, before: &Snapshot, traces: &Traces, 
     if let Some(step) = &traces.unfinished {
         match unnamed_images(engine, before, step).await {
             Ok(unnamed) => images.splice(0..0, unnamed).for_each(drop),
-            Err(error) => events.push(left_behind(format!("the image of the step `{}`", step.instruction), &error)),
+            Err(error) => events.push(left_behind(format!("the image of the step `{}`", step.name), &error)),
+        }
+    }
+    for tag in tags.iter().filter(|_| traces.may_have_named) {
+        // A build that is stopped at its very end may have named its image without a word.
+        match engine.inspect_image(tag).await {
+            Ok(Some(image)) if !before.has_image(&image.id) => images.insert(0, image.id),
+            Ok(_) => {}
+            Err(error) => events.push(left_behind(format!("the tag {tag}"), &error)),
         }
     }
     for id in images {

@@ -34,11 +34,6 @@ impl StepLog {
         self.keep(lines, redactor)
     }
 
-    /// Whether the next chunk begins a line.
-    pub(super) fn is_at_line_start(&self) -> bool {
-        self.unfinished.iter().all(|(_, buffer)| !buffer.has_text())
-    }
-
     /// Returns what is left without a line end.
     pub(super) fn finish(&mut self, redactor: &Redactor) -> Vec<String> {
         let lines =
@@ -164,9 +159,7 @@ mod tests {
         let (mut log, redactor) = (StepLog::default(), Redactor::default());
         assert!(log.push(1, b"out", &redactor).is_empty());
         assert_eq!(log.push(2, b"err\n", &redactor), ["err"]);
-        assert!(!log.is_at_line_start());
         assert_eq!(log.push(1, b"put\n", &redactor), ["output"]);
-        assert!(log.is_at_line_start());
         assert_eq!(log.last_lines(), ["err", "output"]);
     }
 
@@ -182,7 +175,6 @@ mod tests {
     fn a_colour_behind_the_line_end_is_no_text() {
         let (mut log, redactor) = (StepLog::default(), Redactor::default());
         assert_eq!(log.push(1, b"\x1b[91merr\n\x1b[0m", &redactor), ["err"]);
-        assert!(log.is_at_line_start());
         assert_eq!(log.push(1, b"\x1b[91mmore\n\x1b[0m", &redactor), ["more"]);
         assert!(log.finish(&redactor).is_empty());
     }

@@ -3,11 +3,12 @@
 //! Input: where the daemon is, and what to do with it. Output: descriptions of images, their archives, builds and
 //! pushes, with errors that name the endpoint and a remedy.
 //!
-//! - [`config`], [`endpoint`], [`context_store`]: the settings of the Docker client, and the daemon's address
-//! - [`engine`], [`image`], [`save`], [`ssh`]: the connection, and the images behind it
-//! - [`context`], [`build`], [`buildkit`], [`classic`]: building
-//! - [`auth`], [`push`], [`reference`]: registries
+//! - [`config`], [`endpoint`], [`address`], [`context_store`]: the settings of the Docker client, and the daemon's address
+//! - [`engine`], [`image`], `save`, `ssh`: the connection, and the images behind it
+//! - [`context`], [`build`], `buildkit`, `classic`, `podman`: building
+//! - [`auth`], [`push`], [`mod@reference`]: registries
 
+pub mod address;
 pub mod auth;
 pub mod build;
 mod build_run;
@@ -22,6 +23,7 @@ pub mod error;
 pub mod image;
 mod leftovers;
 mod log_lines;
+mod podman;
 pub mod push;
 pub mod redact;
 pub mod reference;

@@ -10,9 +10,12 @@ use futures_util::StreamExt;
 
 use super::auth::{Credentials, is_refusal, login_remedy};
 use super::engine::Engine;
-use super::error::{DockerError, from_client};
+use super::error::{DockerError, from_client, is_stray_line_end};
 use super::redact::redact;
 use super::reference::{Reference, ReferenceError};
+
+/// How the engine words it inside the stream (`daemon/images`); podman answers 404 instead.
+const NO_SUCH_IMAGE: &str = "image does not exist locally";
 
 /// What happens during a push.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -88,7 +91,11 @@ impl Engine {
 
         let mut digest = None;
         while let Some(item) = stream.next().await {
-            let info = item.map_err(|error| self.push_error(error, &parsed, &pushed_as))?;
+            let info = match item {
+                Ok(info) => info,
+                Err(error) if digest.is_some() && is_stray_line_end(&error) => break,
+                Err(error) => return Err(self.push_error(error, &parsed, &pushed_as)),
+            };
             if info.error_detail.is_some() {
                 let message = "the engine gave no reason".to_owned();
                 return Err(PushError::Failed { reference: pushed_as, message });
@@ -120,6 +127,10 @@ impl Engine {
             };
         }
         match error {
+            ClientError::DockerStreamError { error } if error.contains(NO_SUCH_IMAGE) => {
+                let endpoint = self.endpoint().to_string();
+                DockerError::ImageNotFound { endpoint, operation: format!("pushing {pushed_as}") }.into()
+            }
             ClientError::DockerStreamError { error } => {
                 PushError::Failed { reference: reference_text, message: redact(&error).into_owned() }
             }

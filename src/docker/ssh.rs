@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::endpoint::SshTarget;
+use super::address::SshTarget;
 
 /// How long `ssh` may take to connect; the Docker client uses the same.
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=30";

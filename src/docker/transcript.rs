@@ -1,10 +1,13 @@
-//! What the two builders' message streams have in common.
+//! What the builders' message streams have in common.
 //!
 //! Input: messages of a build. Output: events, and at the end either an image's ID or the reason why there is none.
+
+use std::fmt;
 
 use bollard::models::BuildInfo;
 
 use super::build::{BuildError, BuildEvent};
+use super::redact::Redactor;
 
 /// Follows one build. Implementations only interpret messages, they ask the daemon nothing.
 pub(super) trait Transcript: Send {
@@ -26,8 +29,24 @@ pub(super) trait Transcript: Send {
     /// The error for a failure that the daemon reported.
     fn failure(&self, message: String) -> BuildError;
 
+    /// What closing the stream would do now.
+    fn interruption(&self) -> Interruption {
+        Interruption::Works
+    }
+
     /// What has to go if the build does not end well.
     fn traces(&self) -> Traces;
+}
+
+/// What closing the stream would do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interruption {
+    /// The daemon stops.
+    Works,
+    /// No step runs, and the next one may be one that the daemon does not stop.
+    MayComeTooLate,
+    /// The daemon goes on to the end without a word.
+    IsIgnored,
 }
 
 /// Objects of the engine that belong to a build alone.
@@ -37,17 +56,27 @@ pub(super) struct Traces {
     pub(super) containers: Vec<String>,
     /// Images of steps, in the order of their making.
     pub(super) images: Vec<String>,
+    /// The builder was about to name the image, so the names may be there although no message said so.
+    pub(super) may_have_named: bool,
     /// The step that ran last, if it may leave an image that no message named.
     pub(super) unfinished: Option<UnfinishedStep>,
 }
 
 /// A step whose image the engine may still be writing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct UnfinishedStep {
     /// Image that the step started from.
     pub(super) parent: String,
-    /// Its instruction, as in the Dockerfile.
+    /// Its instruction as in the Dockerfile, for comparing; it may hold credentials.
     pub(super) instruction: String,
+    /// Its instruction without them, for showing.
+    pub(super) name: String,
+}
+
+impl fmt::Debug for UnfinishedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnfinishedStep").field("parent", &self.parent).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// Finds the exit code in a builder's message: `returned a non-zero code: 7` (classic), `exit code: 7` (BuildKit),
@@ -60,14 +89,80 @@ pub(super) fn exit_code(message: &str) -> Option<i64> {
     })
 }
 
+/// The event for a message about the pull of a base image, where it is one.
+pub(super) fn pull_event(step: Option<u32>, message: &BuildInfo, redactor: &Redactor) -> Option<BuildEvent> {
+    let status = message.status.as_deref()?;
+    let item = match &message.id {
+        Some(id) => redactor.clean(&format!("{id}: {status}")),
+        None => redactor.clean(status),
+    };
+    let progress = message.progress_detail.as_ref().and_then(|detail| Some((detail.current?, detail.total)));
+    Some(match progress {
+        Some((current, total)) => BuildEvent::Progress {
+            step,
+            item,
+            current: u64::try_from(current).unwrap_or(0),
+            total: total.and_then(|total| u64::try_from(total).ok()).filter(|total| *total > 0),
+            done: total == Some(current),
+        },
+        None => BuildEvent::Log { step, line: item },
+    })
+}
+
 /// A step's instruction on one line.
 pub(super) fn one_line(name: &str) -> String {
     name.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Replays a recorded stream up to its error, if it has one.
+    pub(in crate::docker) fn follow(transcript: &mut dyn Transcript, stream: &str) -> Vec<BuildEvent> {
+        let mut events = Vec::new();
+        for line in stream.lines() {
+            let message: BuildInfo = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            if message.error_detail.is_some() {
+                break;
+            }
+            events.extend(transcript.message(message));
+        }
+        events.extend(transcript.finish());
+        events
+    }
+
+    /// One line for each step: number, place, name, and how it stands at the end.
+    pub(in crate::docker) fn outline(events: &[BuildEvent]) -> Vec<String> {
+        let mut steps: Vec<(u32, String, &str)> = Vec::new();
+        for event in events {
+            match event {
+                BuildEvent::StepStarted { step, index, total, name } => {
+                    let place = index.zip(*total).map(|(index, total)| format!("{index}/{total} ")).unwrap_or_default();
+                    if !steps.iter().any(|(number, ..)| number == step) {
+                        steps.push((*step, format!("{step} {place}{name}"), "started"));
+                    }
+                }
+                BuildEvent::StepDone { step, cached, .. } => {
+                    let known = steps.iter_mut().find(|(number, ..)| number == step);
+                    known.expect("a step starts before it is done").2 = if *cached { "cached" } else { "done" };
+                }
+                _ => {}
+            }
+        }
+        steps.into_iter().map(|(_, text, state)| format!("{text}: {state}")).collect()
+    }
+
+    /// The lines of all steps, each behind its step's number.
+    pub(in crate::docker) fn log_lines(events: &[BuildEvent]) -> Vec<String> {
+        let line = |event: &BuildEvent| match event {
+            BuildEvent::Log { step, line } => {
+                Some(format!("{}: {line}", step.map_or("-".to_owned(), |step| step.to_string())))
+            }
+            _ => None,
+        };
+        events.iter().filter_map(line).collect()
+    }
 
     #[test]
     fn exit_codes_of_all_builders() {

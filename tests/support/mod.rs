@@ -2,6 +2,10 @@
 
 #![allow(dead_code)]
 
+#[path = "skipping.rs"]
+mod skipping;
+
+pub use skipping::say_skipped;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -18,22 +22,11 @@ pub fn rig_dir() -> PathBuf {
     std::env::var_os("RDMAPREP_RIG_DIR").map_or_else(|| root().join("target/rig"), PathBuf::from)
 }
 
-/// Says on stdout, and in the file that the test runner reads, that a test did not run.
-pub fn skip(reason: &str) {
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Not `println!`, which the test harness swallows when the test passes.
-    writeln!(std::io::stdout(), "skipped: {name}: {reason}").unwrap();
-    if let Some(path) = std::env::var_os("RDMAPREP_SKIPPED") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        writeln!(file, "{name}: {reason}").unwrap();
-    }
-}
-
 /// Lints a Dockerfile; any finding fails the test.
 pub fn hadolint(dockerfile: &str) {
     let program = rig_dir().join("venv/bin/hadolint");
     if !program.exists() {
-        return skip("hadolint is not installed (tests/rig/deps.sh test)");
+        return say_skipped("hadolint is not installed (tests/rig/deps.sh test)");
     }
     let mut child = Command::new(program).arg("-").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(dockerfile.as_bytes()).unwrap();
@@ -119,7 +112,7 @@ pub fn rig() -> bool {
     match ready {
         Ok(()) => true,
         Err(reason) => {
-            skip(reason);
+            say_skipped(reason);
             false
         }
     }

@@ -6,6 +6,7 @@ mod packages;
 mod stack;
 mod verbs;
 
+use crate::fabric::RepositoryChoice;
 use crate::facts::ImageFacts;
 use crate::image::reference::split_tag;
 use crate::targets::Target;
@@ -248,7 +249,13 @@ fn rebuild(subject: &Subject<'_>) -> String {
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");
     let (path, tag) = split_tag(name.split('@').next().unwrap_or(name));
-    format!("rdmaprep build {name} -t {path}:{}-{}", tag.unwrap_or("latest"), subject.target.fabric.id)
+    let listed = subject.target.fabric.apt_repository(
+        subject.facts.distro.as_ref(),
+        &image.architecture,
+        &RepositoryChoice::default(),
+    );
+    let more = if listed.is_ok() { "" } else { " --mirror URL --suite SUITE" };
+    format!("rdmaprep build {name} -t {path}:{}-{}{more}", tag.unwrap_or("latest"), subject.target.fabric.id)
 }
 
 /// `a, b and 3 more`

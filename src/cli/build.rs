@@ -107,12 +107,12 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let mut progress = Progress::new(args.progress, global);
     let (result, damage) = block_on(async {
         let engine = client.connect().await?;
-        let mut cache = LayerCache::default();
+        let cache = LayerCache::default();
         progress.phase(&format!("reading {name}"));
-        let swap = args.swap.plan_from_daemon(&subject, &engine, name, &mut cache).await?;
+        let swap = args.swap.plan_from_daemon(&subject, &engine, name, &cache).await?;
         let built = build(args, &client, &engine, &swap, &mut progress).await?;
         progress.phase("checking the result");
-        let facts = load_daemon(&engine, &built.id, &mut cache).await?;
+        let facts = load_daemon(&engine, &built.id, &cache).await?;
         let diff = diff_images(&swap.facts, &facts, |package| swap.plan.touches(package));
         if !diff.is_built_on_first {
             return Err(CliError::BaseMoved { id: built.id });

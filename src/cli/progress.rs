@@ -6,7 +6,7 @@ use crate::docker::push::PushEvent;
 use crate::units::{Bytes, Elapsed};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -30,7 +30,12 @@ pub struct Progress {
     sink: Sink,
     /// Running steps: number → heading.
     steps: HashMap<u32, String>,
+    /// Steps whose start was shown.
+    said: HashSet<u32>,
 }
+
+/// Shortest time of a step that is worth a line.
+const NOTABLE: Duration = Duration::from_millis(100);
 
 /// Longest heading of a step; a RUN may be a page long.
 const HEADING_CHARS: usize = 64;
@@ -51,7 +56,7 @@ impl Progress {
             }
             ProgressMode::Auto | ProgressMode::Plain => Sink::Plain,
         };
-        Progress { sink, steps: HashMap::new() }
+        Progress { sink, steps: HashMap::new(), said: HashSet::new() }
     }
 
     /// Says what goes on outside the build.
@@ -77,13 +82,19 @@ impl Progress {
             BuildEvent::StepStarted { name, .. } | BuildEvent::StepDone { name, .. } if is_internal(name) => {}
             BuildEvent::StepStarted { step, index, total, name } => {
                 let heading = heading(*index, *total, name);
-                self.say(&heading);
+                // BuildKit starts a step again, for instance when it needs the base's layers.
+                if self.said.insert(*step) {
+                    self.say(&heading);
+                }
                 self.steps.insert(*step, heading);
             }
             BuildEvent::StepDone { step, name, cached, duration } => {
                 let heading = self.steps.remove(step).unwrap_or_else(|| heading(None, None, name));
                 let how = if *cached { "cached".to_owned() } else { Elapsed(*duration).to_string() };
-                self.say(&format!("{heading}  done ({how})"));
+                // A base that is there already takes no time, and there is nothing to say of it.
+                if *cached || *duration > NOTABLE {
+                    self.say(&format!("{heading}  done ({how})"));
+                }
             }
             BuildEvent::Log { step, line: text } => match &self.sink {
                 Sink::Live(bar) => {

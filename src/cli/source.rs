@@ -2,8 +2,8 @@
 
 use super::error::CliError;
 use super::{Global, interrupted};
-use crate::docker::config::{ClientConfig, ClientEnv, load_client_config};
 use crate::docker::address::Address;
+use crate::docker::config::{ClientConfig, ClientEnv, load_client_config};
 use crate::docker::endpoint::Endpoint;
 use crate::docker::engine::Engine;
 use crate::docker::image::{ImageSettings, ImageSummary};
@@ -18,6 +18,7 @@ use crate::inspect::{harvest, inspect};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The Docker client's settings, read once.
 pub struct Client {
@@ -42,10 +43,20 @@ impl Client {
     }
 }
 
-/// Layers that were read already, by diff id: images that share layers share the work.
-#[derive(Default)]
+/// Layers that were read already, by diff id: images that share layers share the work. Clones are one cache.
+#[derive(Default, Clone)]
 pub struct LayerCache {
-    layers: HashMap<String, LayerIndex>,
+    layers: Arc<Mutex<HashMap<String, LayerIndex>>>,
+}
+
+impl LayerCache {
+    fn get(&self, diff_id: &str) -> Option<LayerIndex> {
+        self.layers.lock().unwrap_or_else(PoisonError::into_inner).get(diff_id).cloned()
+    }
+
+    fn put(&self, diff_id: &str, index: LayerIndex) {
+        self.layers.lock().unwrap_or_else(PoisonError::into_inner).insert(diff_id.to_owned(), index);
+    }
 }
 
 /// Parses a reference with the file system's help.
@@ -59,7 +70,7 @@ pub fn load_facts(text: &str, global: &Global) -> Result<ImageFacts, CliError> {
         Reference::Archive { path, select } => load_archive(&path, select.as_deref()),
         Reference::Daemon(name) => super::block_on(async {
             let engine = Client::load(global)?.connect().await?;
-            load_daemon(&engine, &name, &mut LayerCache::default()).await
+            load_daemon(&engine, &name, &LayerCache::default()).await
         }),
     }
 }
@@ -83,18 +94,25 @@ fn facts_of(image: &Image, reference: String) -> Result<ImageFacts, CliError> {
 }
 
 /// Reads the facts of an image that the daemon holds; an interrupt ends it.
-pub async fn load_daemon(engine: &Engine, name: &str, cache: &mut LayerCache) -> Result<ImageFacts, CliError> {
+pub async fn load_daemon(engine: &Engine, name: &str, cache: &LayerCache) -> Result<ImageFacts, CliError> {
     tokio::select! {
         facts = read_daemon(engine, name, cache) => facts,
         () = interrupted() => Err(CliError::Interrupted),
     }
 }
 
-async fn read_daemon(engine: &Engine, name: &str, cache: &mut LayerCache) -> Result<ImageFacts, CliError> {
+async fn read_daemon(engine: &Engine, name: &str, cache: &LayerCache) -> Result<ImageFacts, CliError> {
     let no_such_image = || CliError::NoSuchImage { name: name.to_owned() };
     let summary = engine.inspect_image(name).await?.ok_or_else(no_such_image)?;
     let reference = Reference::Daemon(name.to_owned()).to_string();
-    let mut image = match read_store(engine, &summary, cache) {
+    let (stored, seen) = (summary.clone(), cache.clone());
+    let local = matches!(engine.endpoint().address(), Address::Unix { .. });
+    // On a thread of its own, so that an interrupt is heard meanwhile.
+    let stored = match local {
+        true => on_thread(move || read_store(&stored, &seen)).await,
+        false => None,
+    };
+    let mut image = match stored {
         Some(image) => image,
         None => save(engine, &summary, &reference).await?,
     };
@@ -105,18 +123,20 @@ async fn read_daemon(engine: &Engine, name: &str, cache: &mut LayerCache) -> Res
 }
 
 /// Reads the layers where a local engine keeps them; `None` where that cannot be done rightly.
-fn read_store(engine: &Engine, summary: &ImageSummary, cache: &mut LayerCache) -> Option<Image> {
+fn read_store(summary: &ImageSummary, cache: &LayerCache) -> Option<Image> {
     let directories = &summary.layer_directories;
-    let local = matches!(engine.endpoint().address(), Address::Unix { .. });
-    if !local || directories.is_empty() || directories.len() != summary.diff_ids.len() {
+    if directories.is_empty() || directories.len() != summary.diff_ids.len() {
         return None;
     }
     let mut indexes = Vec::new();
     for (directory, diff_id) in directories.iter().zip(&summary.diff_ids) {
-        let index = match cache.layers.get(diff_id) {
-            Some(index) => index.clone(),
+        let index = match cache.get(diff_id) {
+            Some(index) => index,
             None => match index_directory(directory, &harvest) {
-                Ok(index) => cache.layers.entry(diff_id.clone()).or_insert(index).clone(),
+                Ok(index) => {
+                    cache.put(diff_id, index.clone());
+                    index
+                }
                 Err(error) => {
                     let reason = match error {
                         // The engine runs elsewhere, as seen from here, or this user may not look.
@@ -157,10 +177,15 @@ async fn save(engine: &Engine, summary: &ImageSummary, reference: &str) -> Resul
     tracing::info!("reading {reference} with docker save");
     // By id: a name without a tag would save every tag of the repository.
     let stream = engine.save_image(&summary.id).await?;
-    let read = tokio::task::spawn_blocking(move || read_archive(stream, None, &harvest)).await;
-    let failed = |source| CliError::Image { reference: reference.to_owned(), source };
-    match read {
-        Ok(image) => image.map_err(failed),
+    on_thread(move || read_archive(stream, None, &harvest))
+        .await
+        .map_err(|source| CliError::Image { reference: reference.to_owned(), source })
+}
+
+/// Runs work that blocks beside the runtime's own threads.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -111,7 +111,7 @@ impl SwapArgs {
         subject: &Subject,
         engine: &Engine,
         name: &str,
-        cache: &mut LayerCache,
+        cache: &LayerCache,
     ) -> Result<Swap, CliError> {
         let facts = source::load_daemon(engine, name, cache).await?;
         self.plan(subject, facts)

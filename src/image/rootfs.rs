@@ -84,6 +84,14 @@ impl RootFs {
     }
 
     fn apply(&mut self, layer: LayerIndex) {
+        // A directory takes the place of what was no directory before anything is removed below its path: removals must
+        // not follow a link that the layer itself replaces.
+        for (path, change) in &layer.changes {
+            let replaces = |at: usize| self.entries[at].node != Some(Node::Dir);
+            if *change == Change::Put(Node::Dir) && self.find(path).is_some_and(replaces) {
+                self.put(path, Node::Dir);
+            }
+        }
         // Removals speak of the layers below only, wherever they stand in the archive.
         for (path, change) in &layer.changes {
             match change {
@@ -173,7 +181,8 @@ impl RootFs {
     }
 
     fn empty(&mut self, path: &str) {
-        if let Some((at, _)) = self.resolve(path) {
+        // A link that stood there is replaced by the layer's directory; what it points to is not touched.
+        if let Some(at) = self.find(path) {
             self.entries[at].children.clear();
         }
     }
@@ -325,6 +334,23 @@ mod tests {
         }
         let fs = RootFs::merge([bottom(), layer(vec![("usr/lib/libibverbs", Change::Whiteout)])]);
         assert!(!fs.exists("usr/lib/libibverbs/libmlx5-rdmav34.so"));
+    }
+
+    #[test]
+    fn an_opaque_directory_in_place_of_a_link_spares_its_target() {
+        let bottom = layer(vec![("lib", link("usr/lib")), ("usr/lib/a", file("a"))]);
+        let top = layer(vec![("lib", Change::Opaque), ("lib", Change::Put(Node::Dir)), ("lib/b", file("b"))]);
+        let fs = RootFs::merge([bottom, top]);
+        assert_eq!((fs.list("lib"), fs.list("usr/lib")), (vec!["b"], vec!["a"]));
+    }
+
+    #[test]
+    fn a_removal_below_a_directory_in_place_of_a_link_spares_the_link_s_target() {
+        let bottom = layer(vec![("lib", link("usr/lib")), ("usr/lib/a", file("a"))]);
+        let top = layer(vec![("lib", Change::Put(Node::Dir)), ("lib/a", Change::Whiteout)]);
+        let fs = RootFs::merge([bottom, top]);
+        assert!(fs.list("lib").is_empty());
+        assert_eq!(fs.list("usr/lib"), ["a"]);
     }
 
     #[test]

@@ -160,7 +160,8 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
                             let at = relation.find(|c: char| !"<>=".contains(c)).unwrap_or(relation.len());
                             (&relation[..at], relation[at..].trim())
                         });
-                    Some(Dependency { name: name.split(':').next().unwrap_or(name), relation })
+                    let name = name.split(':').next().filter(|name| !name.is_empty())?;
+                    Some(Dependency { name, relation })
                 })
                 .collect::<Vec<_>>()
         })
@@ -272,6 +273,7 @@ mod tests {
         let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.is_exact())).collect();
         assert_eq!(names, [("a", false), ("b", false), ("c", true)]);
         assert_eq!(groups[3][0].name, "d");
+        assert!(parse_depends(":any").is_empty(), "an architecture alone is no dependency");
     }
 
     #[test]

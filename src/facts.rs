@@ -38,6 +38,12 @@ pub struct ImageIdentity {
     pub repo_tags: Vec<String>,
     /// `name@sha256:…`, where the image was pulled from a registry.
     pub repo_digests: Vec<String>,
+    /// Digest of the manifest that named config and layers, where the source has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_digest: Option<String>,
+    /// Every layer was hashed and is what manifest and config say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub layers_verified: bool,
     pub os: String,
     /// Go's name (`amd64`, `arm64`).
     pub architecture: String,

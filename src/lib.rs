@@ -24,6 +24,7 @@ pub mod image;
 pub mod inspect;
 pub mod plan;
 pub mod recipe;
+pub mod registry;
 pub mod report;
 pub mod targets;
 pub mod units;

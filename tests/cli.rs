@@ -73,7 +73,7 @@ fn wrong_archives() {
         ("no-manifest", tar_of(&[("a", b"b".as_slice())]), "no manifest.json"),
         ("bad-manifest", tar_of(&[("manifest.json", b"{".as_slice())]), "reading manifest.json"),
         ("lacks", tar_of(&[("manifest.json", br#"[{"Config":"c.json","Layers":[]}]"#.as_slice())]), "lacks \"c.json\""),
-        ("oci", tar_of(&[("index.json", b"{}".as_slice()), ("oci-layout", b"{}".as_slice())]), "skopeo copy"),
+        ("oci", tar_of(&[("index.json", b"{}".as_slice()), ("oci-layout", b"{}".as_slice())]), "reading index.json"),
     ];
     for (name, content, said) in &cases {
         let path = write(&dir, name, content);
@@ -102,7 +102,7 @@ fn a_damaged_config_is_not_believed() {
     let mut damaged = archive;
     damaged[at] = b'x';
     let path = write(&dir, "damaged.tar", &damaged);
-    run(rdmaprep().args(["inspect", &path])).expect(3).says("the archive is damaged");
+    run(rdmaprep().args(["inspect", &path])).expect(3).says("it is damaged or was changed");
 }
 
 #[test]
@@ -110,7 +110,11 @@ fn wrong_usage() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = "unix:///nonexistent/docker.sock";
     run(rdmaprep().args(["check", "Ubuntu:22.04"])).expect(2).says("\"Ubuntu:22.04\" is not an image name");
-    run(rdmaprep().args(["check", "oci:dir"])).expect(2).says("known: docker-daemon:REF, docker-archive:PATH[:REF]");
+    run(rdmaprep().args(["check", "containers-storage:a"]))
+        .expect(2)
+        .says("known: docker-daemon:REF, docker-archive:PATH[:REF]");
+    run(rdmaprep().args(["check", "podman:a"])).expect(2).says("-H unix:///run/podman/podman.sock");
+    run(rdmaprep().args(["check", "a", "--platform", "amd64"])).expect(2).says("a platform is OS/ARCH");
     run(rdmaprep().args(["check", "a", "--target", "mars"])).expect(2).says("known targets: pai-dlc, ecs, ack");
     run(rdmaprep().args(["build", "a", "-t", "Bad:Tag"]))
         .expect(2)

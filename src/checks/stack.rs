@@ -7,6 +7,10 @@ use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
 
 pub fn image_config(subject: &Subject<'_>) -> Outcome {
     if subject.facts.config.missing {
+        if subject.facts.image.reference.starts_with("rootfs:") {
+            return Outcome::unknown("a root directory has no config: environment, user and entrypoint are not known")
+                .remedy("check the image that it was made from");
+        }
         return Outcome::unknown("the image has no config: it is incomplete in the engine's store")
             .remedy("docker pull IMAGE");
     }

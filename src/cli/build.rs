@@ -99,7 +99,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         return Err(CliError::Usage(format!("{tag:?} is not a name that an image can be given\n  {hint}")));
     }
     let subject = swap::read_subject(&args.subject)?;
-    let Reference::Daemon(name) = &subject.base else {
+    let (Reference::Daemon(name) | Reference::Name(name)) = &subject.base else {
         let hint = "load it first: docker load -i FILE";
         return Err(CliError::Usage(format!("{}: a build starts from an image of the daemon\n  {hint}", subject.base)));
     };

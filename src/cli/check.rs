@@ -20,7 +20,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
-    /// Image: NAME of the daemon, docker-daemon:NAME, docker-archive:FILE[:NAME] or the path of an archive
+    /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
+    /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
     #[arg(required_unless_present = "list")]
     image: Option<String>,
     /// Where the image is to run: pai-dlc, ecs or ack
@@ -35,6 +36,8 @@ pub struct CheckArgs {
     /// List the checks
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    source: source::SourceArgs,
 }
 
 /// A target by its id, for clap.
@@ -47,7 +50,7 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
         list(output);
         return Ok(Exit::Ok);
     }
-    let facts = source::load_facts(args.image.as_deref().unwrap_or_default(), global)?;
+    let facts = source::load_facts(args.image.as_deref().unwrap_or_default(), &args.source, global)?;
     let report = judge(&facts, args.target);
     match args.format {
         Format::Text => output.write(|out, style| write_check(out, &report, args.all, style)),

@@ -19,11 +19,13 @@ pub struct DiffArgs {
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    #[command(flatten)]
+    source: source::SourceArgs,
 }
 
 pub fn run(args: &DiffArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let before = source::load_facts(&args.before, global)?;
-    let after = source::load_facts(&args.after, global)?;
+    let before = source::load_facts(&args.before, &args.source, global)?;
+    let after = source::load_facts(&args.after, &args.source, global)?;
     let diff = diff_images(&before, &after, |name| RDMA_CORE_PACKAGES.contains(&name) || is_ofed_name(name));
     match args.format {
         Format::Json => output.json(&diff),

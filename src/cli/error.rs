@@ -11,6 +11,7 @@ use crate::image::reference::ReferenceError;
 use crate::inspect::InspectError;
 use crate::plan::PlanError;
 use crate::recipe::RecipeError;
+use crate::registry::RegistryError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -64,6 +65,10 @@ pub enum CliError {
     #[error("the Docker daemon has no image {name}\n  docker pull {name}   (or docker load -i FILE)")]
     NoSuchImage { name: String },
     #[error("{0}")]
+    Registry(#[from] RegistryError),
+    #[error("no image {name} was found: {daemon}; its registry was asked, too")]
+    Nowhere { name: String, daemon: String, source: Box<RegistryError> },
+    #[error("{0}")]
     Config(#[from] ConfigError),
     #[error("{0}")]
     Endpoint(#[from] EndpointError),
@@ -102,6 +107,8 @@ impl CliError {
             | CliError::Endpoint(_)
             | CliError::Auth(_)
             | CliError::Plan(_) => Exit::Usage,
+            CliError::Registry(error) => registry_exit(error),
+            CliError::Nowhere { source, .. } => registry_exit(source),
             CliError::Image { .. }
             | CliError::Inspect { .. }
             | CliError::NoSuchImage { .. }
@@ -119,13 +126,15 @@ impl CliError {
             CliError::Config(error) => error.remedy(),
             CliError::Endpoint(error) => error.remedy(),
             CliError::Docker(error) => error.remedy(),
-            CliError::Auth(error) => error.remedy(),
+            CliError::Auth(error) | CliError::Registry(RegistryError::Auth(error)) => error.remedy(),
             CliError::Push(error) => error.remedy(),
             CliError::Build { error, cause } => match cause {
                 Some(cause) => Some(cause.remedy.to_owned()),
                 None => error.remedy(),
             },
             CliError::Reference(_)
+            | CliError::Registry(_)
+            | CliError::Nowhere { .. }
             | CliError::File { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
@@ -152,6 +161,27 @@ fn describe_build(error: &BuildError) -> String {
             format!("the build failed in {}: {message}", super::progress::shorten(step))
         }
         other => other.to_string(),
+    }
+}
+
+fn registry_exit(error: &RegistryError) -> Exit {
+    match error {
+        RegistryError::Reference(_)
+        | RegistryError::Auth(_)
+        | RegistryError::Mirror(_)
+        | RegistryError::Ca { .. }
+        | RegistryError::NoRoots => Exit::Usage,
+        RegistryError::Unreachable { .. }
+        | RegistryError::Tls { .. }
+        | RegistryError::NotFound { .. }
+        | RegistryError::Unauthorized { .. }
+        | RegistryError::Challenge { .. }
+        | RegistryError::TokenAddress { .. }
+        | RegistryError::Status { .. }
+        | RegistryError::Protocol { .. }
+        | RegistryError::Dropped { .. }
+        | RegistryError::Layer { .. }
+        | RegistryError::Image(_) => Exit::NotExamined,
     }
 }
 

@@ -8,11 +8,14 @@ use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Image: NAME of the daemon, docker-daemon:NAME, docker-archive:FILE[:NAME] or the path of an archive
+    /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
+    /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
     image: String,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    #[command(flatten)]
+    source: source::SourceArgs,
 }
 
 /// Form of a result.
@@ -23,7 +26,7 @@ pub enum Format {
 }
 
 pub fn run(args: &InspectArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let facts = source::load_facts(&args.image, global)?;
+    let facts = source::load_facts(&args.image, &args.source, global)?;
     match args.format {
         Format::Text => output.write(|out, _| write_facts(out, &facts)),
         Format::Json => output.json(&facts),

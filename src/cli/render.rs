@@ -25,11 +25,13 @@ pub struct RenderArgs {
     output: Option<PathBuf>,
     #[command(flatten)]
     swap: SwapArgs,
+    #[command(flatten)]
+    source: source::SourceArgs,
 }
 
 pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let subject = swap::read_subject(&args.subject)?;
-    let facts = source::load_facts(&subject.base.to_string(), global)?;
+    let facts = source::load_facts(&subject.base.to_string(), &args.source, global)?;
     let swap = args.swap.plan(&subject, facts)?;
     let text = render_dockerfile(&swap.plan);
     match &args.output {

@@ -6,19 +6,59 @@ use crate::docker::address::Address;
 use crate::docker::config::{ClientConfig, ClientEnv, load_client_config};
 use crate::docker::endpoint::Endpoint;
 use crate::docker::engine::Engine;
+use crate::docker::error::DockerError;
 use crate::docker::image::{ImageSettings, ImageSummary};
 use crate::facts::ImageFacts;
-use crate::image::archive::read_archive;
-use crate::image::directory::index_directory;
+use crate::image::archive::{read_directory, read_file, read_stream};
+use crate::image::directory::{index_directory, read_root};
 use crate::image::layer::LayerError;
-use crate::image::reference::{Reference, parse_reference};
+use crate::image::layout::LayoutKind;
+use crate::image::platform::Platform;
+use crate::image::reference::{Reference, is_digest, parse_reference};
 use crate::image::rootfs::LayerIndex;
-use crate::image::{ConfigFile, DiffIds, Image, ImageError, RunConfig};
+use crate::image::{ConfigFile, DiffIds, Image, ImageError, ReadOptions, RunConfig};
 use crate::inspect::{harvest, inspect};
+use crate::registry::{self, read_image};
+use clap::Args;
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// How an image is to be read, wherever it is.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Options of the image's source")]
+pub struct SourceArgs {
+    /// Which of an image's platforms, as linux/arm64 [default: the only one, else linux on this machine's processor]
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    platform: Option<Platform>,
+    /// Hash every layer and compare with what manifest and config say
+    #[arg(long)]
+    verify: bool,
+    /// Certificates (PEM) to trust besides the system's when talking to registries
+    #[arg(long, value_name = "FILE")]
+    registry_ca: Option<PathBuf>,
+    /// Registry to ask first; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]")]
+    registry_mirror: Vec<String>,
+    /// Talk to registries without TLS
+    #[arg(long)]
+    plain_http: bool,
+}
+
+impl SourceArgs {
+    fn options<'a>(&'a self, select: Option<&'a str>) -> ReadOptions<'a> {
+        ReadOptions { select, platform: self.platform.as_ref(), verify: self.verify }
+    }
+
+    fn registry(&self) -> registry::Settings {
+        registry::Settings {
+            plain_http: self.plain_http,
+            ca: self.registry_ca.clone(),
+            mirrors: self.registry_mirror.clone(),
+        }
+    }
+}
 
 /// The Docker client's settings, read once.
 pub struct Client {
@@ -65,27 +105,121 @@ pub fn parse(text: &str) -> Result<Reference, CliError> {
 }
 
 /// Reads the facts of any reference; connects only if it must.
-pub fn load_facts(text: &str, global: &Global) -> Result<ImageFacts, CliError> {
-    match parse(text)? {
-        Reference::Archive { path, select } => load_archive(&path, select.as_deref()),
+pub fn load_facts(text: &str, args: &SourceArgs, global: &Global) -> Result<ImageFacts, CliError> {
+    let reference = match parse(text)? {
+        Reference::Path { path, select } => sniff(path, select)?,
+        reference => reference,
+    };
+    let failed = |source| CliError::Image { reference: reference.to_string(), source };
+    match &reference {
+        // A path that was just sniffed is one of the others.
+        Reference::Archive { path, select }
+        | Reference::OciArchive { path, select }
+        | Reference::Path { path, select } => load_archive(path, select.clone(), args),
+        Reference::OciDir { path, select } => {
+            let read = read_directory(path, &args.options(select.as_deref()), &harvest);
+            facts_of(&read.map_err(failed)?.0, reference.to_string())
+        }
+        Reference::RootFs(path) => {
+            if args.verify {
+                tracing::warn!("{reference}: a root directory has no digests, there is nothing to verify");
+            }
+            let name = reference.to_string();
+            facts_of(&read_root(path, &name, &args.options(None), &harvest).map_err(failed)?, name)
+        }
         Reference::Daemon(name) => super::block_on(async {
             let engine = Client::load(global)?.connect().await?;
-            load_daemon(&engine, &name, &LayerCache::default()).await
+            or_interrupted(read_daemon(&engine, name, args, &LayerCache::default())).await
         }),
+        Reference::Registry(name) => super::block_on(or_interrupted(read_registry(name, args))),
+        Reference::Name(name) => super::block_on(or_interrupted(read_name(name, args, global))),
     }
 }
 
-fn load_archive(path: &Path, select: Option<&str>) -> Result<ImageFacts, CliError> {
-    let reference = Reference::Archive { path: path.to_owned(), select: select.map(str::to_owned) }.to_string();
-    let failed = |source| CliError::Image { reference: reference.clone(), source };
+/// Says what lies at a path.
+fn sniff(path: PathBuf, select: Option<String>) -> Result<Reference, CliError> {
+    let shown = path.display().to_string();
+    let failed = |source| CliError::Image { reference: shown.clone(), source };
+    let metadata =
+        std::fs::metadata(&path).map_err(|source| failed(ImageError::Open { path: shown.clone(), source }))?;
+    if !metadata.is_dir() {
+        return Ok(Reference::Archive { path, select });
+    }
+    let has = |names: &[&str]| names.iter().any(|name| path.join(name).exists());
+    if has(&["index.json", "oci-layout", "manifest.json"]) {
+        return Ok(Reference::OciDir { path, select });
+    }
+    match (has(&["etc", "usr", "bin", "lib", "var"]), select) {
+        (true, None) => Ok(Reference::RootFs(path)),
+        (true, Some(name)) => {
+            Err(CliError::Usage(format!("{shown} is a root directory: there is no image {name:?} to choose in it")))
+        }
+        (false, _) => Err(failed(ImageError::UnknownDirectory)),
+    }
+}
+
+fn load_archive(path: &Path, select: Option<String>, args: &SourceArgs) -> Result<ImageFacts, CliError> {
+    let reference = Reference::Archive { path: path.to_owned(), select: select.clone() };
+    let failed = |source| CliError::Image { reference: reference.to_string(), source };
     let open = |source| failed(ImageError::Open { path: path.display().to_string(), source });
     let file = File::open(path).map_err(open)?;
     if file.metadata().map_err(open)?.is_dir() {
         let source = std::io::Error::from(std::io::ErrorKind::IsADirectory);
         return Err(open(source));
     }
-    let image = read_archive(file, select, &harvest).map_err(failed)?;
-    facts_of(&image, reference.clone())
+    let (image, kind) = read_file(file, &args.options(select.as_deref()), &harvest).map_err(failed)?;
+    let reference = match kind {
+        LayoutKind::Docker => reference.clone(),
+        LayoutKind::Oci => Reference::OciArchive { path: path.to_owned(), select },
+    };
+    facts_of(&image, reference.to_string())
+}
+
+/// A bare name: the daemon's image, else the registry's.
+async fn read_name(name: &str, args: &SourceArgs, global: &Global) -> Result<ImageFacts, CliError> {
+    let in_daemon = async {
+        let engine = Client::load(global)?.connect().await?;
+        read_daemon(&engine, name, args, &LayerCache::default()).await
+    };
+    let missing = match in_daemon.await {
+        Err(error @ CliError::NoSuchImage { .. }) => error,
+        // Who names a daemon means it; nobody named the one that is not there.
+        Err(CliError::Docker(
+            error @ (DockerError::NotRunning { .. }
+            | DockerError::PermissionDenied { .. }
+            | DockerError::Refused { .. }),
+        )) if global.host.is_none() && global.context.is_none() => CliError::Docker(error),
+        result => return result,
+    };
+    // An id means something to the daemon alone.
+    if is_digest(name) {
+        return Err(missing);
+    }
+    let daemon = missing.to_string().lines().next().unwrap_or_default().to_owned();
+    tracing::info!("{daemon}; asking the registry");
+    match read_registry(name, args).await {
+        Err(CliError::Registry(source)) => {
+            Err(CliError::Nowhere { name: name.to_owned(), daemon, source: Box::new(source) })
+        }
+        result => result,
+    }
+}
+
+async fn read_registry(name: &str, args: &SourceArgs) -> Result<ImageFacts, CliError> {
+    let (wanted, args) = (name.to_owned(), args.clone());
+    let image = on_thread(move || {
+        let config = load_client_config(&ClientEnv::from_process())?;
+        Ok::<_, CliError>(read_image(&wanted, &args.registry(), &config, &args.options(None), &harvest)?)
+    });
+    facts_of(&image.await?, Reference::Registry(name.to_owned()).to_string())
+}
+
+/// Runs until it is told to end.
+async fn or_interrupted<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    tokio::select! {
+        result = work => result,
+        () = interrupted() => Err(CliError::Interrupted),
+    }
 }
 
 fn facts_of(image: &Image, reference: String) -> Result<ImageFacts, CliError> {
@@ -95,31 +229,42 @@ fn facts_of(image: &Image, reference: String) -> Result<ImageFacts, CliError> {
 
 /// Reads the facts of an image that the daemon holds; an interrupt ends it.
 pub async fn load_daemon(engine: &Engine, name: &str, cache: &LayerCache) -> Result<ImageFacts, CliError> {
-    tokio::select! {
-        facts = read_daemon(engine, name, cache) => facts,
-        () = interrupted() => Err(CliError::Interrupted),
-    }
+    or_interrupted(read_daemon(engine, name, &SourceArgs::default(), cache)).await
 }
 
-async fn read_daemon(engine: &Engine, name: &str, cache: &LayerCache) -> Result<ImageFacts, CliError> {
+async fn read_daemon(
+    engine: &Engine,
+    name: &str,
+    args: &SourceArgs,
+    cache: &LayerCache,
+) -> Result<ImageFacts, CliError> {
     let no_such_image = || CliError::NoSuchImage { name: name.to_owned() };
     let summary = engine.inspect_image(name).await?.ok_or_else(no_such_image)?;
     let reference = Reference::Daemon(name.to_owned()).to_string();
-    let (stored, seen) = (summary.clone(), cache.clone());
     let local = matches!(engine.endpoint().address(), Address::Unix { .. });
-    // On a thread of its own, so that an interrupt is heard meanwhile.
-    let stored = match local {
-        true => on_thread(move || read_store(&stored, &seen)).await,
+    // Another platform is only in what the engine saves, and so are the bytes that digests are of.
+    let as_inspected = args.platform.as_ref().is_none_or(|asked| asked.accepts(&platform_of(&summary)));
+    let stored = match local && as_inspected && !args.verify {
+        true => {
+            let (stored, seen) = (summary.clone(), cache.clone());
+            // On a thread of its own, so that an interrupt is heard meanwhile.
+            on_thread(move || read_store(&stored, &seen)).await
+        }
         false => None,
     };
     let mut image = match stored {
         Some(image) => image,
-        None => save(engine, &summary, &reference).await?,
+        None => save(engine, &summary, &reference, args).await?,
     };
     // A save by id carries no names.
     image.repo_tags = summary.repo_tags;
     image.repo_digests = summary.repo_digests;
     facts_of(&image, reference)
+}
+
+fn platform_of(summary: &ImageSummary) -> Platform {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Platform::new(&text(&summary.os), &text(&summary.architecture), summary.variant.as_deref())
 }
 
 /// Reads the layers where a local engine keeps them; `None` where that cannot be done rightly.
@@ -173,12 +318,14 @@ fn run_config(settings: ImageSettings) -> RunConfig {
     }
 }
 
-async fn save(engine: &Engine, summary: &ImageSummary, reference: &str) -> Result<Image, CliError> {
+async fn save(engine: &Engine, summary: &ImageSummary, reference: &str, args: &SourceArgs) -> Result<Image, CliError> {
     tracing::info!("reading {reference} with docker save");
     // By id: a name without a tag would save every tag of the repository.
     let stream = engine.save_image(&summary.id).await?;
-    on_thread(move || read_archive(stream, None, &harvest))
+    let args = args.clone();
+    on_thread(move || read_stream(stream, &args.options(None), &harvest))
         .await
+        .map(|(image, _)| image)
         .map_err(|source| CliError::Image { reference: reference.to_owned(), source })
 }
 

@@ -55,7 +55,7 @@ pub fn read_subject(text: &str) -> Result<Subject, CliError> {
     let name = file.display().to_string();
     let content = std::fs::read_to_string(&file).map_err(|source| CliError::File { path: name.clone(), source })?;
     let recipe = parse_recipe(&content).map_err(|source| CliError::Recipe { path: name.clone(), source })?;
-    Ok(Subject { base: Reference::Daemon(recipe.base.clone()), recipe: Some((name, recipe)) })
+    Ok(Subject { base: Reference::Name(recipe.base.clone()), recipe: Some((name, recipe)) })
 }
 
 /// Everything that a Dockerfile and a build need.
@@ -94,11 +94,7 @@ impl SwapArgs {
             build_args: build_args.keys().cloned().collect(),
             extra_packages: recipe.into_iter().flat_map(|r| &r.extra_packages).chain(&self.packages).cloned().collect(),
         };
-        let name = match &subject.base {
-            Reference::Daemon(name) => Some(name.as_str()),
-            Reference::Archive { select, .. } => select.as_deref(),
-        };
-        let plan = plan_swap(&facts, name, fabric, &options)?;
+        let plan = plan_swap(&facts, subject.base.name(), fabric, &options)?;
         for note in &plan.notes {
             tracing::warn!("{note}");
         }

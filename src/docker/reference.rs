@@ -91,6 +91,11 @@ impl Reference {
         &self.registry
     }
 
+    /// Repository as the registry knows it, with Docker Hub's namespace.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
     /// The tag, if the text had one.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()

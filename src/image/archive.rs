@@ -1,72 +1,188 @@
-//! An archive as `docker save` writes it, read in one pass from any stream: a file, or the daemon's answer.
+//! Archives and layouts on disk → [`Image`]: what `docker save`, `podman save`, `skopeo copy` and BuildKit write.
 //!
-//! Three shapes exist and all are read alike: engine 20.10 (`<id>/layer.tar`, `<config>.json`), engine 25 and later
-//! (`blobs/sha256/…` beside `manifest.json`), and both compressed as a whole. `manifest.json` names config and layers in
-//! order and is believed before any OCI index in the same archive, which some engines wrote wrong (moby#47065, #47160).
-//! It stands at the archive's end, so every layer is indexed as it passes and put in order afterwards.
+//! A file that is not compressed as a whole, and a directory, are read part by part, several layers at a time. Anything
+//! else, as the daemon's answer, is read in one pass: what names the layers may stand at its end, so every layer is
+//! indexed as it passes and put in order afterwards.
 
-use super::layer::{self, Harvest, LayerError, index_layer};
+use super::layer::{self, Harvest, LayerDigests, LayerError, index_and_hash_layer, index_layer, index_plain_layer};
+use super::layout::{LayerPart, Layout, LayoutKind, Resolved, resolve};
+use super::oci::MAX_DOCUMENT_BYTES;
+use super::parallel;
 use super::rootfs::LayerIndex;
-use super::{ConfigFile, Image, ImageError};
-use sha2::{Digest as _, Sha256};
+use super::store::{Store, broken, follow, in_archive, link_target};
+use super::{Image, ImageError, MAX_PARTS, ReadOptions, check_layer_digests};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-/// Largest JSON document kept: configs of images with thousands of layers' history stay far below.
-const MAX_JSON_BYTES: u64 = 8 << 20;
 /// Largest total of JSON kept; an archive full of documents is not an image.
 const MAX_JSON_TOTAL_BYTES: u64 = 256 << 20;
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ManifestItem {
-    config: String,
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    #[serde(default)]
-    layers: Vec<String>,
-}
-
-#[derive(Default)]
-struct Parts {
-    json: HashMap<String, Vec<u8>>,
-    layers: HashMap<String, LayerIndex>,
-    links: HashMap<String, String>,
-}
+/// What was read of one layer.
+type ReadLayer = (LayerIndex, Option<LayerDigests>);
 
 /// Reads an archive and gives the one image in it, or the one that `select` names by tag.
 ///
 /// # Errors
-/// The archive is truncated or no archive, its parts do not fit each other, or `select` is missing or names nothing.
+/// As [`read_stream`].
 pub fn read_archive(stream: impl Read, select: Option<&str>, harvest: Harvest<'_>) -> Result<Image, ImageError> {
-    let parts = read_parts(stream, harvest)?;
-    let Some(manifest) = parts.json.get("manifest.json") else {
-        let oci = parts.json.contains_key("index.json") || parts.json.contains_key("oci-layout");
-        return Err(if oci { ImageError::OciOnly } else { ImageError::NoManifest });
-    };
-    let items: Vec<ManifestItem> = parse_json("manifest.json", manifest)?;
-    let item = choose(items, select)?;
-    assemble(parts, item)
+    read_stream(stream, &ReadOptions { select, ..ReadOptions::default() }, harvest).map(|(image, _)| image)
 }
 
-fn read_parts(stream: impl Read, harvest: Harvest<'_>) -> Result<Parts, ImageError> {
+/// Reads an archive in one pass.
+///
+/// # Errors
+/// The archive is truncated or no archive, its parts do not fit each other, or what is meant is not in it.
+pub fn read_stream(
+    stream: impl Read,
+    options: &ReadOptions<'_>,
+    harvest: Harvest<'_>,
+) -> Result<(Image, LayoutKind), ImageError> {
+    let mut parts = read_parts(stream, options.verify, harvest)?;
+    let resolved = resolve(&parts, options)?;
+    let names: Vec<String> = resolved.layers.iter().map(|layer| follow(&parts.links, &layer.name).to_owned()).collect();
+    let mut layers = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        // The same layer may stand several times in one image.
+        let used_again = names[at + 1..].contains(name);
+        let layer = if used_again { parts.layers.get(name).cloned() } else { parts.layers.remove(name) };
+        layers.push(layer.ok_or_else(|| ImageError::MissingPart(resolved.layers[at].name.clone()))?);
+    }
+    assemble(resolved, layers, options)
+}
+
+/// Reads an archive file.
+///
+/// # Errors
+/// As [`read_stream`].
+pub fn read_file(
+    file: File,
+    options: &ReadOptions<'_>,
+    harvest: Harvest<'_>,
+) -> Result<(Image, LayoutKind), ImageError> {
+    let mut head = [0; 512];
+    // A pipe cannot be sought in, and an archive that is compressed as a whole (`docker save | gzip`) need not be.
+    let seekable = file.metadata()?.is_file() && {
+        let n = file.read_at(&mut head, 0)?;
+        n == 512 && layer::sniff_compression(&head)? == layer::Compression::None && layer::is_tar_block(&head)
+    };
+    if !seekable {
+        return read_stream(file, options, harvest);
+    }
+    read_store(&Store::open_archive(file)?, options, harvest)
+}
+
+/// Reads an OCI layout, or an unpacked archive, from its directory.
+///
+/// # Errors
+/// As [`read_stream`].
+pub fn read_directory(
+    path: &Path,
+    options: &ReadOptions<'_>,
+    harvest: Harvest<'_>,
+) -> Result<(Image, LayoutKind), ImageError> {
+    read_store(&Store::open_directory(path)?, options, harvest)
+}
+
+fn read_store(
+    store: &Store,
+    options: &ReadOptions<'_>,
+    harvest: Harvest<'_>,
+) -> Result<(Image, LayoutKind), ImageError> {
+    let resolved = resolve(store, options)?;
+    // Each part once, however often it is named.
+    let mut parts: Vec<&LayerPart> = Vec::new();
+    for layer in &resolved.layers {
+        if parts.iter().all(|part| part.name != layer.name) {
+            parts.push(layer);
+        }
+    }
+    let size = |part: &&LayerPart| store.part(&part.name).ok().flatten().map_or(0, |section| section.len());
+    let read = parallel::for_each(&parts, parallel::workers(), size, |part| {
+        read_part(store, &part.name, options.verify, harvest)
+    })?;
+    let place = |layer: &LayerPart| parts.iter().position(|part| part.name == layer.name);
+    let places: Vec<usize> = resolved.layers.iter().filter_map(place).collect();
+    let layers = parallel::put_back(read, &places);
+    assemble(resolved, layers, options)
+}
+
+fn read_part(store: &Store, name: &str, verify: bool, harvest: Harvest<'_>) -> Result<ReadLayer, ImageError> {
+    let failed = |source| store.layer_error(name, source);
+    let mut part = store.part(name)?.ok_or_else(|| ImageError::MissingPart(name.to_owned()))?;
+    if verify {
+        return hashed(&mut part, harvest).map_err(failed);
+    }
+    let mut head = Vec::new();
+    (&mut part).take(512).read_to_end(&mut head).map_err(|source| failed(source.into()))?;
+    let compression = layer::sniff_compression(&head).map_err(failed)?;
+    io::Seek::rewind(&mut part).map_err(|source| failed(source.into()))?;
+    let index = match compression {
+        layer::Compression::None => index_plain_layer(part, harvest),
+        _ => index_layer(part, harvest),
+    };
+    Ok((index.map_err(failed)?, None))
+}
+
+fn hashed(stream: impl Read, harvest: Harvest<'_>) -> Result<ReadLayer, LayerError> {
+    index_and_hash_layer(stream, harvest).map(|(index, digests)| (index, Some(digests)))
+}
+
+fn assemble(
+    resolved: Resolved,
+    layers: Vec<ReadLayer>,
+    options: &ReadOptions<'_>,
+) -> Result<(Image, LayoutKind), ImageError> {
+    let mut indexes = Vec::new();
+    let claims = resolved.layers.iter().zip(&resolved.config.rootfs.diff_ids);
+    for ((index, digests), (part, diff_id)) in layers.into_iter().zip(claims) {
+        if let Some(digests) = digests {
+            check_layer_digests(&part.name, part.digest.as_deref(), diff_id, &digests)?;
+        }
+        indexes.push(index);
+    }
+    let mut image = Image::assemble(resolved.id, resolved.repo_tags, resolved.config, indexes);
+    image.manifest_digest = resolved.manifest_digest;
+    image.layers_verified = options.verify;
+    Ok((image, resolved.kind))
+}
+
+/// What passed in a stream.
+#[derive(Default)]
+struct Parts {
+    documents: HashMap<String, Vec<u8>>,
+    /// Names of parts that are neither layers nor small enough for documents, with their sizes.
+    other: HashMap<String, u64>,
+    layers: HashMap<String, ReadLayer>,
+    links: HashMap<String, String>,
+}
+
+impl Layout for Parts {
+    fn document(&self, name: &str) -> Result<Option<Vec<u8>>, ImageError> {
+        let name = follow(&self.links, name);
+        match self.other.get(name) {
+            Some(bytes) => Err(ImageError::DocumentTooLarge { name: name.to_owned(), bytes: *bytes }),
+            None => Ok(self.documents.get(name).cloned()),
+        }
+    }
+}
+
+fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<Parts, ImageError> {
     let mut parts = Parts::default();
     let mut json_bytes = 0;
     // `docker save | gzip` is common.
     let mut archive = tar::Archive::new(layer::decompress(stream)?);
     for (at, entry) in archive.entries()?.enumerate() {
-        let mut entry = entry.map_err(|error| match (at, error.kind()) {
-            (0, io::ErrorKind::Other | io::ErrorKind::InvalidInput) => ImageError::NotAnArchive,
-            _ => ImageError::BrokenArchive(error),
-        })?;
+        let mut entry = entry.map_err(|error| broken(at, error))?;
+        if at >= MAX_PARTS {
+            return Err(ImageError::TooManyParts);
+        }
         let path = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
         let kind = entry.header().entry_type();
         if kind.is_symlink() || kind.is_hard_link() {
-            // Engine 20.10 stores a layer that several images share once and links to it.
-            let target = entry.link_name_bytes().map(|name| String::from_utf8_lossy(&name).into_owned());
-            let base = path.rsplit_once('/').map_or("", |(base, _)| base);
-            let target = target.unwrap_or_default();
-            parts.links.insert(path.clone(), if kind.is_symlink() { join(base, &target) } else { target });
+            parts.links.insert(path.clone(), link_target(&path, &entry));
             continue;
         }
         if !kind.is_file() {
@@ -76,21 +192,21 @@ fn read_parts(stream: impl Read, harvest: Harvest<'_>) -> Result<Parts, ImageErr
         let mut body = BufReader::with_capacity(256 << 10, CheckedReader { inner: &mut entry, left: size });
         let head = body.fill_buf().map_err(ImageError::BrokenArchive)?;
         if is_layer(head)? {
-            let index = index_layer(&mut body, harvest).map_err(|source| match source {
-                LayerError::Io(source) => ImageError::BrokenArchive(source),
-                LayerError::Truncated { .. } => {
-                    ImageError::BrokenArchive(io::Error::new(io::ErrorKind::UnexpectedEof, source))
-                }
-                source => ImageError::Layer { name: path.clone(), source },
-            })?;
+            let read = match verify {
+                true => hashed(&mut body, harvest),
+                false => index_layer(&mut body, harvest).map(|index| (index, None)),
+            };
+            let layer = read.map_err(|source| in_archive(&path, source))?;
             // What follows the layer's own end must still be there.
             io::copy(&mut body, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
-            parts.layers.insert(path, index);
-        } else if size <= MAX_JSON_BYTES && json_bytes + size <= MAX_JSON_TOTAL_BYTES {
+            parts.layers.insert(path, layer);
+        } else if size <= MAX_DOCUMENT_BYTES && json_bytes + size <= MAX_JSON_TOTAL_BYTES {
             json_bytes += size;
             let mut text = Vec::new();
             body.read_to_end(&mut text).map_err(ImageError::BrokenArchive)?;
-            parts.json.insert(path, text);
+            parts.documents.insert(path, text);
+        } else {
+            parts.other.insert(path, size);
         }
     }
     Ok(parts)
@@ -98,88 +214,6 @@ fn read_parts(stream: impl Read, harvest: Harvest<'_>) -> Result<Parts, ImageErr
 
 fn is_layer(head: &[u8]) -> Result<bool, ImageError> {
     Ok(layer::sniff_compression(head)? != layer::Compression::None || layer::is_tar_block(head))
-}
-
-fn join(base: &str, relative: &str) -> String {
-    let mut names: Vec<&str> = base.split('/').filter(|name| !name.is_empty()).collect();
-    for name in relative.split('/') {
-        match name {
-            "" | "." => {}
-            ".." => {
-                names.pop();
-            }
-            name => names.push(name),
-        }
-    }
-    names.join("/")
-}
-
-fn choose(mut items: Vec<ManifestItem>, select: Option<&str>) -> Result<ManifestItem, ImageError> {
-    let names =
-        |items: &[ManifestItem]| items.iter().flat_map(|item| item.repo_tags.clone().unwrap_or_default()).collect();
-    match select {
-        Some(wanted) => {
-            let tagged = if super::reference::split_tag(wanted).1.is_some() {
-                wanted.to_owned()
-            } else {
-                format!("{wanted}:latest")
-            };
-            let found = items.iter().position(|item| {
-                let hex = item.config.trim_start_matches("blobs/sha256/").trim_end_matches(".json");
-                item.repo_tags.iter().flatten().any(|tag| *tag == tagged) || wanted.trim_start_matches("sha256:") == hex
-            });
-            match found {
-                Some(at) => Ok(items.swap_remove(at)),
-                None => Err(ImageError::NotInArchive { wanted: wanted.to_owned(), known: names(&items) }),
-            }
-        }
-        None if items.len() == 1 => Ok(items.remove(0)),
-        None if items.is_empty() => Err(ImageError::NoManifest),
-        None => Err(ImageError::SeveralImages { known: names(&items) }),
-    }
-}
-
-fn assemble(mut parts: Parts, item: ManifestItem) -> Result<Image, ImageError> {
-    let config_bytes = parts.json.get(&item.config).ok_or_else(|| ImageError::MissingPart(item.config.clone()))?;
-    let digest = format!("sha256:{}", hex(&Sha256::digest(config_bytes)));
-    // Both layouts name the config by its digest.
-    let claimed = item.config.trim_start_matches("blobs/sha256/").trim_end_matches(".json");
-    if claimed.len() == 64 && !digest.ends_with(claimed) {
-        return Err(ImageError::DigestMismatch {
-            name: item.config.clone(),
-            claimed: claimed.to_owned(),
-            actual: digest,
-        });
-    }
-    let config: ConfigFile = parse_json(&item.config, config_bytes)?;
-    let diff_ids = &config.rootfs.diff_ids;
-    if diff_ids.len() != item.layers.len() {
-        return Err(ImageError::LayerCount { config: diff_ids.len(), manifest: item.layers.len() });
-    }
-    let mut indexes = Vec::new();
-    for (at, name) in item.layers.iter().enumerate() {
-        let mut key = name.as_str();
-        // A link's target may be a link, but not for ever.
-        for _ in 0..8 {
-            match parts.links.get(key) {
-                Some(target) => key = target,
-                None => break,
-            }
-        }
-        // The same layer may stand several times in one image.
-        let used_again = item.layers[at + 1..].iter().any(|later| later == name || parts.links.contains_key(later));
-        let index = if used_again { parts.layers.get(key).cloned() } else { parts.layers.remove(key) };
-        indexes.push(index.ok_or_else(|| ImageError::MissingPart(name.clone()))?);
-    }
-    Ok(Image::assemble(digest, item.repo_tags.unwrap_or_default(), config, indexes))
-}
-
-fn parse_json<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes).map_err(|source| ImageError::Json { name: name.to_owned(), source })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Turns an entry that ends before its declared size into an error.

@@ -2,9 +2,10 @@
 //!
 //! The stream may be plain, gzip or zstd; which one is told from its first bytes, since names and media types lie.
 
+use super::digest::Hashing;
 use super::rootfs::{Change, Kept, LayerIndex, Node};
 use super::scan::Scanner;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 
 /// What the inspection wants of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,10 +99,50 @@ pub fn is_tar_block(block: &[u8]) -> bool {
 /// A stream that ends inside an entry, an entry outside the root, a compression that is not known, or an I/O error.
 pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let mut stream = decompress(stream)?;
+    let index = index_entries(tar::Archive::new(&mut stream).entries()?, harvest)?;
+    // The end marker and padding belong to the stream: a source that reports errors late does so here.
+    io::copy(&mut stream, &mut io::sink())?;
+    Ok(index)
+}
+
+/// What a layer's bytes hash to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerDigests {
+    /// Of the bytes as they are stored or sent.
+    pub blob: String,
+    /// Of the tar archive inside: the layer's diff id.
+    pub diff_id: String,
+}
+
+/// Reads one layer to its end and hashes it in the same pass.
+///
+/// # Errors
+/// As [`index_layer`].
+pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(LayerIndex, LayerDigests), LayerError> {
+    let mut stored = BufReader::with_capacity(64 << 10, Hashing::new(stream, true));
+    let plain = sniff_compression(stored.fill_buf()?)? == Compression::None;
+    let mut unpacked = Hashing::new(decompress(&mut stored)?, !plain);
+    let index = index_entries(tar::Archive::new(&mut unpacked).entries()?, harvest)?;
+    io::copy(&mut unpacked, &mut io::sink())?;
+    let diff_id = unpacked.finish();
+    io::copy(&mut stored, &mut io::sink())?;
+    // Hashing was asked for, so there is one.
+    let blob = stored.into_inner().finish().unwrap_or_default();
+    Ok((index, LayerDigests { diff_id: diff_id.unwrap_or_else(|| blob.clone()), blob }))
+}
+
+/// Reads a layer that is not compressed, and skips what is not wanted instead of reading it.
+///
+/// # Errors
+/// As [`index_layer`]; the stream must fail on a position behind its end, or a cut layer would look whole.
+pub(super) fn index_plain_layer(stream: impl Read + Seek, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
+    index_entries(tar::Archive::new(stream).entries_with_seek()?, harvest)
+}
+
+fn index_entries<R: Read>(entries: tar::Entries<'_, R>, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let mut index = LayerIndex::default();
     let mut content_bytes = 0;
-    let mut archive = tar::Archive::new(&mut stream);
-    for entry in archive.entries()? {
+    for entry in entries {
         let mut entry = entry?;
         if index.changes.len() >= MAX_ENTRIES {
             return Err(LayerError::TooManyEntries);
@@ -135,8 +176,6 @@ pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex
         };
         index.changes.push((path, change));
     }
-    // The end marker and padding belong to the stream: a source that reports errors late does so here.
-    io::copy(&mut stream, &mut io::sink())?;
     Ok(index)
 }
 
@@ -222,6 +261,7 @@ fn expect_all(path: &str, size: u64, got: u64) -> Result<(), LayerError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::digest::digest_of;
     use super::*;
     use std::io::Write;
 
@@ -253,9 +293,14 @@ mod tests {
         assert_eq!(expected.changes[1], ("usr/gone".to_owned(), Change::Whiteout));
         assert_eq!(expected.changes[2], ("opt".to_owned(), Change::Opaque));
         assert_eq!(expected.file_bytes, 4);
-        for packed in [&gzip, &zstd, &skippable] {
+        let diff_id = digest_of(&plain);
+        for packed in [&plain, &gzip, &zstd, &skippable] {
             assert_eq!(index_layer(&packed[..], &keep_all).unwrap(), expected);
+            let (index, digests) = index_and_hash_layer(&packed[..], &keep_all).unwrap();
+            assert_eq!(index, expected);
+            assert_eq!(digests, LayerDigests { blob: digest_of(packed), diff_id: diff_id.clone() });
         }
+        assert_eq!(index_plain_layer(io::Cursor::new(&plain), &keep_all).unwrap(), expected);
         let error = index_layer(&b"\xfd7zXZ\0rest"[..], &keep_all).unwrap_err();
         assert_eq!(error.to_string(), "layer is compressed with xz, which is not supported (known: none, gzip, zstd)");
     }

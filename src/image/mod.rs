@@ -1,16 +1,26 @@
 //! Container images as data: reference → [`Image`] (config, layers, root file system), without running anything.
 //!
-//! `reference` names an image, `archive` reads one from a stream, `directory` a layer from the engine's
-//! store, `layer` and `rootfs` make the file tree, `scan` looks
-//! into binaries while they pass. Opening the stream (a file, the daemon) is the caller's.
+//! `reference` and `platform` say which image is meant, `archive` reads one from a stream, a file or a layout's directory,
+//! `directory` a layer from the engine's store or a root directory. `layout` and `oci` find config and layers, `store` their
+//! bytes; `layer` and `rootfs` make the file tree, `scan` looks into binaries while they pass, `digest` hashes. Opening the
+//! stream (a file, the daemon, a registry) is the caller's.
 
 pub mod archive;
+mod beneath;
+pub mod digest;
 pub mod directory;
 pub mod layer;
+pub mod layout;
+pub mod oci;
+pub mod parallel;
+pub mod platform;
 pub mod reference;
 pub mod rootfs;
 pub mod scan;
+mod store;
 
+use layer::LayerDigests;
+use platform::Platform;
 use rootfs::RootFs;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -25,6 +35,10 @@ pub struct Image {
     pub repo_tags: Vec<String>,
     /// `name@sha256:…` as a registry knows it; empty for an image that never was in one.
     pub repo_digests: Vec<String>,
+    /// Digest of its manifest, where the source has one.
+    pub manifest_digest: Option<String>,
+    /// Every layer was hashed and is what manifest and config say.
+    pub layers_verified: bool,
     pub config: ConfigFile,
     /// Bottom first.
     pub layers: Vec<Layer>,
@@ -44,10 +58,49 @@ impl Image {
             id,
             repo_tags,
             repo_digests: Vec::new(),
+            manifest_digest: None,
+            layers_verified: false,
             layers: layers.collect(),
             rootfs: RootFs::merge(indexes),
             config,
         }
+    }
+}
+
+/// Which image of a source is meant, and how closely to look.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadOptions<'a> {
+    /// Name, tag or digest of one of several images.
+    pub select: Option<&'a str>,
+    /// Which platform's image; `None`: the only one, else this machine's.
+    pub platform: Option<&'a Platform>,
+    /// Hash every layer and compare.
+    pub verify: bool,
+}
+
+/// Most parts (layers, documents) of an archive: many images of many layers each stay far below.
+const MAX_PARTS: usize = 100_000;
+
+/// Compares a layer's digests with what the manifest (`blob`, where it names one) and the config (`diff_id`) say.
+///
+/// # Errors
+/// A mismatch; the error names both digests.
+pub fn check_layer_digests(
+    name: &str,
+    blob: Option<&str>,
+    diff_id: &str,
+    actual: &LayerDigests,
+) -> Result<(), ImageError> {
+    let differs = |claimed: &str, actual: &str, of| ImageError::LayerMismatch {
+        name: name.to_owned(),
+        of,
+        claimed: claimed.to_owned(),
+        actual: actual.to_owned(),
+    };
+    match blob {
+        Some(blob) if blob != actual.blob => Err(differs(blob, &actual.blob, "manifest")),
+        _ if diff_id != actual.diff_id => Err(differs(diff_id, &actual.diff_id, "image config")),
+        _ => Ok(()),
     }
 }
 
@@ -71,6 +124,12 @@ pub struct ConfigFile {
     pub config: Option<RunConfig>,
     #[serde(default)]
     pub rootfs: DiffIds,
+}
+
+impl ConfigFile {
+    pub fn platform(&self) -> Platform {
+        Platform::new(&self.os, &self.architecture, self.variant.as_deref())
+    }
 }
 
 /// What a container starts with.
@@ -106,24 +165,46 @@ pub enum ImageError {
         "the archive has no manifest.json: it is truncated, or not an image\n  write it again with `docker save -o FILE IMAGE`"
     )]
     NoManifest,
-    #[error(
-        "the archive is an OCI layout without manifest.json\n  write it as a Docker archive: `skopeo copy oci-archive:FILE docker-archive:NEW`"
-    )]
-    OciOnly,
     #[error("the archive lacks {0:?}, which its manifest names: it is truncated or damaged")]
     MissingPart(String),
     #[error("the archive names {manifest} layers, the image config {config}")]
     LayerCount { config: usize, manifest: usize },
-    #[error("{name}: content is {actual}, its name says {claimed}: the archive is damaged")]
+    #[error(
+        "{name}: its content is {actual}, it is named {claimed}\n  it is damaged or was changed: get the image again"
+    )]
     DigestMismatch { name: String, claimed: String, actual: String },
+    #[error(
+        "layer {name}: its content is {actual}, the {of} says {claimed}\n  it is damaged or was changed: get the image again"
+    )]
+    LayerMismatch { name: String, of: &'static str, claimed: String, actual: String },
+    #[error("{name}: digest {digest:?} cannot be verified (known: sha256)")]
+    UnknownDigest { name: String, digest: String },
+    #[error("{name} is {bytes} bytes long, more than the {} of any manifest or config", oci::MAX_DOCUMENT_BYTES)]
+    DocumentTooLarge { name: String, bytes: u64 },
+    #[error("the archive has more than {MAX_PARTS} parts")]
+    TooManyParts,
+    #[error("{0} is in Docker's schema 1, which carries no config\n  push the image again with Docker 1.10 or later")]
+    Schema1(String),
+    #[error("{0} is neither an image manifest nor an index")]
+    NoImageDocument(String),
+    #[error("its indexes name each other deeper, or more manifests, than any image does")]
+    EndlessIndex,
+    #[error("there is no image in it")]
+    NoImage,
+    #[error("there is no image for {wanted}\n  there is: {}   (--platform chooses)", list(.known))]
+    NoPlatform { wanted: String, known: Vec<String> },
     #[error("reading {name}: not the JSON that it should be")]
     Json { name: String, source: serde_json::Error },
     #[error("reading layer {name}")]
     Layer { name: String, source: layer::LayerError },
-    #[error("the archive has no image {wanted:?}\n  it has: {}", list(.known))]
+    #[error("there is no image {wanted:?} in it\n  it has: {}", list(.known))]
     NotInArchive { wanted: String, known: Vec<String> },
-    #[error("the archive has several images, say which: docker-archive:FILE:NAME\n  it has: {}", list(.known))]
+    #[error("it has several images, say which by adding :NAME\n  it has: {}", list(.known))]
     SeveralImages { known: Vec<String> },
+    #[error("reading the root directory\n  run as a user who may read all of it: what cannot be read cannot be judged")]
+    Root { source: layer::LayerError },
+    #[error("it is neither an OCI layout (index.json) nor a root directory (etc, usr, …)")]
+    UnknownDirectory,
     #[error("reading the archive")]
     Io(#[from] io::Error),
 }

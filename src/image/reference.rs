@@ -1,7 +1,8 @@
 //! What the user calls an image: text → [`Reference`].
 //!
-//! `docker-daemon:REF` and `docker-archive:PATH[:REF]` (syft's `docker:` is an alias); a bare word is a file if there is
-//! one, else an image of the daemon.
+//! A source and what is meant there: `docker-daemon:REF`, `docker-archive:PATH[:REF]`, `oci-archive:PATH[:REF]`,
+//! `oci:DIR[:REF]`, `rootfs:DIR`, `docker://REF`; syft's names are aliases. A bare word is what lies at that path if there is
+//! something, else an image of the daemon, else of a registry.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,49 @@ pub enum Reference {
     Daemon(String),
     /// An archive as `docker save` writes it, and which of its images.
     Archive { path: PathBuf, select: Option<String> },
+    /// An archive of an OCI layout.
+    OciArchive { path: PathBuf, select: Option<String> },
+    /// The directory of an OCI layout.
+    OciDir { path: PathBuf, select: Option<String> },
+    /// A root directory.
+    RootFs(PathBuf),
+    /// An image in a registry.
+    Registry(String),
+    /// A bare path: what is there says what it is.
+    Path { path: PathBuf, select: Option<String> },
+    /// A bare name: the daemon's image, else the registry's.
+    Name(String),
+}
+
+impl Reference {
+    /// The image's name, where the reference has one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Reference::Daemon(name) | Reference::Registry(name) | Reference::Name(name) => Some(name),
+            Reference::Archive { select, .. } => select.as_deref(),
+            Reference::Path { select, .. } => select.as_deref().filter(|name| name.contains([':', '/'])),
+            // An OCI layout's selector is often a tag alone, and a tag is no name.
+            Reference::OciArchive { .. } | Reference::OciDir { .. } | Reference::RootFs(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reference::Daemon(name) => write!(f, "docker-daemon:{name}"),
-            Reference::Archive { path, select: None } => write!(f, "docker-archive:{}", path.display()),
-            Reference::Archive { path, select: Some(name) } => write!(f, "docker-archive:{}:{name}", path.display()),
+        let (scheme, path, select) = match self {
+            Reference::Daemon(name) => return write!(f, "docker-daemon:{name}"),
+            Reference::Registry(name) => return write!(f, "docker://{name}"),
+            Reference::Name(name) => return f.write_str(name),
+            Reference::RootFs(path) => ("rootfs:", path, &None),
+            Reference::Archive { path, select } => ("docker-archive:", path, select),
+            Reference::OciArchive { path, select } => ("oci-archive:", path, select),
+            Reference::OciDir { path, select } => ("oci:", path, select),
+            Reference::Path { path, select } => ("", path, select),
+        };
+        write!(f, "{scheme}{}", path.display())?;
+        match select {
+            Some(name) => write!(f, ":{name}"),
+            None => Ok(()),
         }
     }
 }
@@ -30,40 +66,63 @@ impl fmt::Display for Reference {
 pub enum ReferenceError {
     #[error("the image reference is empty")]
     Empty,
-    #[error("image source {scheme:?} in {text:?} is not known\n  known: docker-daemon:REF, docker-archive:PATH[:REF]")]
+    #[error("image source {scheme:?} in {text:?} is not known\n  known: {KNOWN_SOURCES}")]
     UnknownScheme { scheme: String, text: String },
+    #[error(
+        "podman's images are reached through its Docker API\n  rdmaprep -H unix:///run/podman/podman.sock … docker-daemon:{0}"
+    )]
+    Podman(String),
     #[error("{0:?} is not an image name\n  an image name is lower case, as in registry.example.com/team/image:tag")]
     InvalidName(String),
 }
 
-/// Schemes that other tools know and this version does not read; named so that the error is not "no such image".
-const FOREIGN_SCHEMES: [&str; 9] =
-    ["oci", "oci-dir", "oci-archive", "docker", "registry", "podman", "containers-storage", "dir", "rootfs"];
+/// For errors and help.
+pub const KNOWN_SOURCES: &str = "docker-daemon:REF, docker-archive:PATH[:REF], oci:DIR[:REF], oci-archive:PATH[:REF], \
+                                 rootfs:DIR, docker://REF";
 
-/// Parses a reference; `is_file` tells whether a path exists.
-pub fn parse_reference(text: &str, is_file: impl Fn(&Path) -> bool) -> Result<Reference, ReferenceError> {
+/// Sources that other tools know and this version does not read; named so that the error is not "no such image".
+const FOREIGN_SCHEMES: [&str; 4] = ["containers-storage", "singularity", "containerd", "snap"];
+
+/// Parses a reference; `exists` tells whether a path exists.
+pub fn parse_reference(text: &str, exists: impl Fn(&Path) -> bool) -> Result<Reference, ReferenceError> {
     if text.trim().is_empty() {
         return Err(ReferenceError::Empty);
     }
     if let Some((scheme, rest)) = text.split_once(':') {
+        let at_path = |rest: &str| split_path(rest, &exists);
         match scheme {
             // `docker://` means a registry; `docker:` is syft's name for the daemon.
-            "docker" if rest.starts_with("//") => {
-                return Err(ReferenceError::UnknownScheme { scheme: "docker://".to_owned(), text: text.to_owned() });
+            "docker" if rest.starts_with("//") => return named(&rest[2..], Reference::Registry),
+            "registry" => return named(rest.trim_start_matches("//"), Reference::Registry),
+            "docker-daemon" | "docker" => return named(rest, Reference::Daemon),
+            "docker-archive" | "oci-archive" | "oci" | "oci-dir" | "rootfs" | "dir" if rest.is_empty() => {
+                return Err(ReferenceError::Empty);
             }
-            "docker-daemon" | "docker" => return daemon(rest),
-            "docker-archive" => return Ok(archive(rest, &is_file)),
+            "docker-archive" => {
+                let (path, select) = at_path(rest);
+                return Ok(Reference::Archive { path, select });
+            }
+            "oci-archive" => {
+                let (path, select) = at_path(rest);
+                return Ok(Reference::OciArchive { path, select });
+            }
+            "oci" | "oci-dir" => {
+                let (path, select) = at_path(rest);
+                return Ok(Reference::OciDir { path, select });
+            }
+            "rootfs" | "dir" => return Ok(Reference::RootFs(rest.into())),
+            "podman" => return Err(ReferenceError::Podman(rest.to_owned())),
             other if FOREIGN_SCHEMES.contains(&other) => {
                 return Err(ReferenceError::UnknownScheme { scheme: other.to_owned(), text: text.to_owned() });
             }
             _ => {}
         }
     }
-    let path = Path::new(text);
-    if is_file(path) || looks_like_path(text) {
-        return Ok(archive(text, &is_file));
+    if exists(Path::new(text)) || looks_like_path(text) {
+        let (path, select) = split_path(text, &exists);
+        return Ok(Reference::Path { path, select });
     }
-    daemon(text)
+    named(text, Reference::Name)
 }
 
 /// A word that can only be meant as a path, so that a missing file is not searched for in the daemon.
@@ -71,26 +130,22 @@ fn looks_like_path(text: &str) -> bool {
     text.starts_with('/') || text.starts_with("./") || text.starts_with("../") || text.starts_with('~')
 }
 
-fn archive(rest: &str, is_file: &impl Fn(&Path) -> bool) -> Reference {
-    // A file name may hold a colon, so the whole text is tried first; then every colon from the left, since a path has
-    // fewer of them than a reference.
-    if !is_file(Path::new(rest)) {
-        for (at, _) in rest.match_indices(':') {
-            if is_file(Path::new(&rest[..at])) {
-                let select = rest[at + 1..].to_owned();
-                return Reference::Archive { path: rest[..at].into(), select: Some(select).filter(|s| !s.is_empty()) };
+/// Splits `PATH[:REF]`. A file name may hold a colon, so the whole text is tried first; then every colon from the left,
+/// since a path has fewer of them than a reference.
+fn split_path(text: &str, exists: &impl Fn(&Path) -> bool) -> (PathBuf, Option<String>) {
+    if !exists(Path::new(text)) {
+        for (at, _) in text.match_indices(':') {
+            if exists(Path::new(&text[..at])) {
+                let select = text[at + 1..].to_owned();
+                return (text[..at].into(), Some(select).filter(|select| !select.is_empty()));
             }
         }
     }
-    Reference::Archive { path: rest.into(), select: None }
+    (text.into(), None)
 }
 
-fn daemon(name: &str) -> Result<Reference, ReferenceError> {
-    if is_image_name(name) {
-        Ok(Reference::Daemon(name.to_owned()))
-    } else {
-        Err(ReferenceError::InvalidName(name.to_owned()))
-    }
+fn named(name: &str, source: impl Fn(String) -> Reference) -> Result<Reference, ReferenceError> {
+    if is_image_name(name) { Ok(source(name.to_owned())) } else { Err(ReferenceError::InvalidName(name.to_owned())) }
 }
 
 /// Whether a text is `[registry[:port]/]path[:tag][@digest]` or an image id, by the grammar of the distribution project.
@@ -163,22 +218,52 @@ mod tests {
 
     #[test]
     fn schemes_paths_and_bare_words() {
+        let select = |select: Option<&str>| select.map(str::to_owned);
+        let archive = |path: &str, name| Ok(Reference::Archive { path: path.into(), select: select(name) });
+        let path = |path: &str, name| Ok(Reference::Path { path: path.into(), select: select(name) });
         let daemon = |name: &str| Ok(Reference::Daemon(name.to_owned()));
-        let archive = |path: &str, select: Option<&str>| {
-            Ok(Reference::Archive { path: path.into(), select: select.map(str::to_owned) })
-        };
         assert_eq!(parse("docker-daemon:nvidia/cuda:12.4"), daemon("nvidia/cuda:12.4"));
         assert_eq!(parse("docker:ubuntu"), daemon("ubuntu"));
-        assert_eq!(parse("localhost:5000/a/b:t"), daemon("localhost:5000/a/b:t"));
-        assert_eq!(parse("image.tar"), archive("image.tar", None));
-        assert_eq!(parse("a:b.tar"), archive("a:b.tar", None));
+        assert_eq!(parse("localhost:5000/a/b:t"), Ok(Reference::Name("localhost:5000/a/b:t".into())));
+        assert_eq!(parse("docker://localhost:5000/a"), Ok(Reference::Registry("localhost:5000/a".into())));
+        assert_eq!(parse("registry:a/b:1"), Ok(Reference::Registry("a/b:1".into())));
+        assert_eq!(parse("image.tar"), path("image.tar", None));
+        assert_eq!(parse("a:b.tar"), path("a:b.tar", None));
+        assert_eq!(parse("/x/i.tar:ubuntu:22.04"), path("/x/i.tar", Some("ubuntu:22.04")));
+        assert_eq!(parse("./missing.tar"), path("./missing.tar", None));
         assert_eq!(parse("docker-archive:a:b.tar:x/y:1"), archive("a:b.tar", Some("x/y:1")));
-        assert_eq!(parse("/x/i.tar:ubuntu:22.04"), archive("/x/i.tar", Some("ubuntu:22.04")));
-        assert_eq!(parse("./missing.tar"), archive("./missing.tar", None));
-        assert!(matches!(parse("oci:dir"), Err(ReferenceError::UnknownScheme { .. })));
-        assert!(matches!(parse("docker://ubuntu"), Err(ReferenceError::UnknownScheme { .. })));
+        assert_eq!(
+            parse("oci-archive:/x/i.tar:v1"),
+            Ok(Reference::OciArchive { path: "/x/i.tar".into(), select: select(Some("v1")) })
+        );
+        for alias in ["oci:d", "oci-dir:d"] {
+            assert_eq!(parse(alias), Ok(Reference::OciDir { path: "d".into(), select: None }));
+        }
+        for alias in ["rootfs:/", "dir:/"] {
+            assert_eq!(parse(alias), Ok(Reference::RootFs("/".into())));
+        }
+        assert!(matches!(parse("containers-storage:x"), Err(ReferenceError::UnknownScheme { .. })));
+        assert!(matches!(parse("podman:x"), Err(ReferenceError::Podman(_))));
         assert!(matches!(parse("Ubuntu:22.04"), Err(ReferenceError::InvalidName(_))));
-        assert_eq!(parse("  "), Err(ReferenceError::Empty));
+        assert!(matches!(parse("docker://A"), Err(ReferenceError::InvalidName(_))));
+        for empty in ["  ", "oci:", "rootfs:", "docker-archive:"] {
+            assert_eq!(parse(empty), Err(ReferenceError::Empty), "{empty}");
+        }
+    }
+
+    #[test]
+    fn references_are_written_as_they_are_read() {
+        for text in [
+            "docker-daemon:a:1",
+            "docker://a/b",
+            "oci:image.tar:x",
+            "oci-archive:image.tar",
+            "rootfs:/r",
+            "image.tar",
+            "a/b",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
     }
 
     #[test]

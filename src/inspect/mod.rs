@@ -69,6 +69,8 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
             id: image.id.clone(),
             repo_tags: image.repo_tags.clone(),
             repo_digests: image.repo_digests.clone(),
+            manifest_digest: image.manifest_digest.clone(),
+            layers_verified: image.layers_verified,
             os: image.config.os.clone(),
             architecture,
             variant: image.config.variant.clone(),

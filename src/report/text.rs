@@ -3,7 +3,7 @@
 use super::Report;
 use crate::checks::{Status, Verdict};
 use crate::diff::ImageDiff;
-use crate::facts::{ImageFacts, NcclKind};
+use crate::facts::{ImageFacts, ImageIdentity, NcclKind};
 use crate::units::{ByteDelta, Bytes};
 use std::io::{self, Write};
 
@@ -35,7 +35,7 @@ const EVIDENCE_SHOWN: usize = 8;
 
 /// Writes the result of `check`. `all` shows also what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    writeln!(out, "{} ({})", report.image.reference, short(&report.image.id))?;
+    writeln!(out, "{} ({})", report.image.reference, identity(&report.image))?;
     let shown = report.findings.iter().filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
     for finding in shown {
         writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, finding.summary)?;
@@ -80,6 +80,14 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
     writeln!(out, "{verdict} for {}: {}", report.target, parts.join(", "))
 }
 
+/// What an image was resolved to.
+fn identity(image: &ImageIdentity) -> String {
+    let id = if image.id.is_empty() { "no image id" } else { short(&image.id) };
+    let manifest = image.manifest_digest.as_deref().map(|digest| format!(", manifest {}", short(digest)));
+    let verified = if image.layers_verified { ", layers verified" } else { "" };
+    format!("{id}{}{verified}", manifest.unwrap_or_default())
+}
+
 /// `sha256:0123456789ab`
 fn short(digest: &str) -> &str {
     digest.get(..19).unwrap_or(digest)
@@ -95,8 +103,12 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     if !image.repo_digests.is_empty() {
         row("digest", image.repo_digests.join("\n"));
     }
+    if let Some(digest) = &image.manifest_digest {
+        row("manifest", digest.clone());
+    }
     row("platform", [image.os.as_str(), &image.architecture].join("/"));
-    row("size", format!("{} in {} layers", Bytes(image.size_bytes()), image.layers.len()));
+    let verified = if image.layers_verified { ", verified" } else { "" };
+    row("size", format!("{} in {} layers{verified}", Bytes(image.size_bytes()), image.layers.len()));
     row("distribution", facts.distro.as_ref().map_or("unknown".to_owned(), ToString::to_string));
     row("user", if facts.config.user.is_empty() { "root".to_owned() } else { facts.config.user.clone() });
     if !facts.config.entrypoint.is_empty() {

@@ -1,0 +1,76 @@
+//! Images in a registry: a name → [`Image`](crate::image::Image), fetching only what is needed and keeping nothing on disk.
+//!
+//! Manifest and config come first, and what they say is checked before a layer is asked for; layers stream straight into
+//! the index, at most two at a time. TLS is the rule, plain HTTP is spoken only when asked for, to loopback addresses
+//! too: a name must not mean less protection because of where it resolves to (Docker makes that exception).
+//! Credentials are those of `docker login`.
+//!
+//! The HTTP client is ureq on rustls: it blocks, as the readers of layers do, and brings five small crates, since
+//! rustls, ring and the reader of the system's certificates are here for the Docker client already. oci-client and
+//! reqwest would bring some forty, and an asynchronous stream where a plain `Read` is wanted.
+
+mod challenge;
+mod client;
+mod pull;
+
+use crate::docker::auth::AuthError;
+use crate::docker::reference::ReferenceError;
+use crate::image::ImageError;
+use crate::image::layer::LayerError;
+pub use pull::read_image;
+use std::io;
+use std::path::PathBuf;
+
+/// How registries are reached.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Speak HTTP without TLS.
+    pub plain_http: bool,
+    /// Certificates (PEM) to trust besides the system's.
+    pub ca: Option<PathBuf>,
+    /// Hosts that are asked first, for any registry's images.
+    pub mirrors: Vec<String>,
+}
+
+/// Why an image cannot be had from a registry.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    #[error("{0:?} is not a registry's host\n  a mirror is HOST or HOST:PORT")]
+    Mirror(String),
+    #[error("reading the certificates in {path}: {problem}")]
+    Ca { path: PathBuf, problem: String },
+    #[error(
+        "the system has no CA certificates\n  install ca-certificates, or name a file: --registry-ca FILE or SSL_CERT_FILE"
+    )]
+    NoRoots,
+    #[error(
+        "asking {host}: {detail}\n  check the name, the network and the proxy (HTTPS_PROXY, NO_PROXY); a registry without TLS needs --plain-http"
+    )]
+    Unreachable { host: String, detail: String },
+    #[error(
+        "asking {host}: TLS failed: {detail}\n  trust its CA with --registry-ca FILE (or SSL_CERT_FILE); a registry without TLS needs --plain-http"
+    )]
+    Tls { host: String, detail: String },
+    #[error("{host} has no {what}\n  check the name; a private repository may need `docker login {host}`")]
+    NotFound { host: String, what: String },
+    #[error("{host} does not give {what}: {message}\n  run `docker login {host}`, or check the name")]
+    Unauthorized { host: String, what: String, message: String },
+    #[error("{host} wants an authentication that is not known: {offered:?} (known: Bearer, Basic)")]
+    Challenge { host: String, offered: String },
+    #[error("{host} sends to {realm} for a token, which has no TLS\n  credentials go there only with --plain-http")]
+    TokenAddress { host: String, realm: String },
+    #[error("asking {host} for {what}: it answered {status}: {message}")]
+    Status { host: String, what: String, status: u16, message: String },
+    #[error("asking {host} for {what}: the answer is not what the registry protocol says: {problem}")]
+    Protocol { host: String, what: String, problem: String },
+    #[error("fetching layer {digest}, tried {attempts} times")]
+    Dropped { digest: String, attempts: u32, source: io::Error },
+    #[error("reading layer {digest}")]
+    Layer { digest: String, source: LayerError },
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}

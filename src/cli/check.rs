@@ -44,7 +44,7 @@ pub fn parse_target(name: &str) -> Result<&'static Target, String> {
 
 pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if args.list {
-        list(output);
+        list(args, output);
         return Ok(Exit::Ok);
     }
     let facts = source::load_facts(args.image.as_deref().unwrap_or_default(), global)?;
@@ -56,10 +56,10 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
     Ok(verdict_exit(report.verdict))
 }
 
-fn list(output: &mut Output) {
+fn list(args: &CheckArgs, output: &mut Output) {
     output.write(|out, _| {
-        for check in &REGISTRY {
-            let severity = match check.severity {
+        for check in REGISTRY {
+            let severity = match check.severity_for(args.target) {
                 Severity::Required => "required",
                 Severity::Advice => "advice",
             };

@@ -12,6 +12,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// Everything read from one image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageFacts {
     pub schema_version: u32,
     pub image: ImageIdentity,
@@ -30,6 +31,7 @@ pub struct ImageFacts {
 
 /// Which image it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageIdentity {
     /// What the user asked for, with its source (`docker-daemon:nvidia/cuda:12.4`).
     pub reference: String,
@@ -54,6 +56,7 @@ impl ImageIdentity {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayerFacts {
     pub diff_id: String,
     /// Sum of the sizes of its regular files.
@@ -62,6 +65,7 @@ pub struct LayerFacts {
 
 /// What a container of the image starts with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigFacts {
     /// In order; a later one wins.
     pub env: Vec<(String, String)>,
@@ -95,6 +99,7 @@ impl ConfigFacts {
 
 /// Which package database the image has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageManager {
     /// `/var/lib/dpkg/status`
@@ -108,6 +113,7 @@ pub enum PackageManager {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PackageFacts {
     pub manager: PackageManager,
     /// Sorted by name, then architecture. Holds also what is only half there.
@@ -127,6 +133,7 @@ impl PackageFacts {
 
 /// dpkg's state of a package (dpkg-query(1), "package status").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageState {
     Installed,
@@ -138,6 +145,7 @@ pub enum PackageState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Package {
     pub name: String,
     pub version: String,
@@ -169,6 +177,7 @@ impl Package {
 
 /// What a Mellanox OFED or DOCA installation left in the image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfedFacts {
     /// Names of installed packages that are OFED's: built by Mellanox, or OFED's own tools.
     pub packages: Vec<String>,
@@ -183,6 +192,7 @@ pub struct OfedFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AptSource {
     pub path: String,
     /// The lines that name the repository.
@@ -193,6 +203,7 @@ pub struct AptSource {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfedDirectory {
     pub path: String,
     pub files: u64,
@@ -203,6 +214,7 @@ pub struct OfedDirectory {
 
 /// The verbs userspace: libibverbs and what it would load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerbsFacts {
     /// Every `libibverbs.so.1*` that is a file.
     pub libraries: Vec<VerbsLibrary>,
@@ -234,6 +246,7 @@ impl VerbsFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerbsLibrary {
     /// Real path.
     pub path: String,
@@ -254,6 +267,7 @@ impl VerbsLibrary {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Provider {
     /// Real path of `lib<driver>-rdmav<abi>.so`.
     pub path: String,
@@ -269,6 +283,7 @@ impl Provider {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverFile {
     pub path: String,
     /// The driver named in it; `None`: no `driver` line.
@@ -278,6 +293,7 @@ pub struct DriverFile {
 
 /// How a copy of NCCL came into the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NcclKind {
     /// In a directory of the system's loader.
@@ -291,6 +307,7 @@ pub enum NcclKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NcclCopy {
     /// Real path.
     pub path: String,
@@ -305,6 +322,7 @@ pub struct NcclCopy {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaFacts {
     /// The version by the strongest evidence (`12.4`).
     pub version: Option<String>,
@@ -314,6 +332,7 @@ pub struct CudaFacts {
 
 /// Kinds of evidence for a CUDA version, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CudaSource {
     VersionJson,
@@ -328,6 +347,7 @@ pub enum CudaSource {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaEvidence {
     pub source: CudaSource,
     /// `major.minor`
@@ -337,6 +357,7 @@ pub struct CudaEvidence {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Python {
     /// Path on the image's PATH.
     pub path: String,

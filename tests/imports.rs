@@ -20,12 +20,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dockerfile", &["plan"]),
     ("diff", &["facts"]),
     ("checks", &["fabric", "facts", "image", "inspect", "plan", "targets", "units", "versions"]),
-    ("report", &["checks", "diff", "facts", "units"]),
+    ("policy", &["checks", "targets", "versions"]),
+    ("saved_facts", &["facts"]),
+    ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),
 ];
 
 /// Crates that one module alone may use.
-const ONLY_IN: &[(&str, &str)] =
-    &[("bollard", "docker"), ("clap", "cli"), ("indicatif", "cli"), ("minijinja", "dockerfile")];
+const ONLY_IN: &[(&str, &str)] = &[
+    ("bollard", "docker"),
+    ("clap", "cli"),
+    ("indicatif", "cli"),
+    ("minijinja", "dockerfile"),
+    ("quick_junit", "report"),
+];
 
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();

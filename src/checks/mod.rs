@@ -10,13 +10,14 @@ mod verbs;
 pub use registry::{Check, REGISTRY, by_id, closest};
 
 use crate::fabric::RepositoryChoice;
-use crate::facts::ImageFacts;
+use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
 use crate::targets::Target;
 use serde::{Deserialize, Serialize};
 
 /// Outcome of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     Pass,
@@ -30,6 +31,7 @@ pub enum Status {
 
 /// What a failure of the check means for the verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Without it a job does not run over RDMA, or not at all.
@@ -40,6 +42,7 @@ pub enum Severity {
 
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     pub check: String,
     pub severity: Severity,
@@ -57,7 +60,7 @@ pub struct Finding {
 /// What a check looks at.
 pub struct Subject<'a> {
     pub facts: &'a ImageFacts,
-    pub target: &'static Target,
+    pub target: &'a Target,
 }
 
 /// A check, before its name is put to it.
@@ -125,6 +128,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// What all findings together say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Pass,
@@ -134,12 +138,37 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Sums findings up. A warning does not change the verdict.
-pub fn verdict(findings: &[Finding]) -> Verdict {
-    let any = |status| findings.iter().any(|f| f.severity == Severity::Required && f.status == status);
-    if any(Status::Fail) {
+/// From where on a finding counts against the image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Bar {
+    /// Failures of required checks.
+    #[default]
+    Fail,
+    /// Every failure and every warning, of whatever check.
+    Warn,
+}
+
+impl Finding {
+    /// What this finding alone says of the image.
+    pub fn weight(&self, bar: Bar) -> Verdict {
+        let counts = self.severity == Severity::Required || bar == Bar::Warn;
+        match self.status {
+            Status::Fail if counts => Verdict::Fail,
+            Status::Warn if bar == Bar::Warn => Verdict::Fail,
+            Status::Unknown if counts => Verdict::Unknown,
+            Status::Pass | Status::Skip | Status::Warn | Status::Unknown | Status::Fail => Verdict::Pass,
+        }
+    }
+}
+
+/// Sums findings up.
+pub fn verdict(findings: &[Finding], bar: Bar) -> Verdict {
+    let any = |verdict| findings.iter().any(|finding| finding.weight(bar) == verdict);
+    if any(Verdict::Fail) {
         Verdict::Fail
-    } else if any(Status::Unknown) {
+    } else if any(Verdict::Unknown) {
         Verdict::Unknown
     } else {
         Verdict::Pass
@@ -148,6 +177,13 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 
 /// The command that repairs most of what these checks find.
 fn rebuild(subject: &Subject<'_>) -> String {
+    if subject.target.fabric.public_mirror.is_none() {
+        return match subject.facts.packages.manager {
+            PackageManager::Dpkg | PackageManager::DpkgStatusD => subject.target.fabric.distribution_packages(),
+            // rdma-core, redhat/rdma-core.spec: the providers are in libibverbs.
+            _ => "RUN dnf install -y libibverbs libibverbs-utils librdmacm".to_owned(),
+        };
+    }
     let image = &subject.facts.image;
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");
@@ -200,7 +236,7 @@ pub mod testing {
         let findings = check_image(&Subject { facts: &facts, target });
         let not_passed: Vec<_> = findings.iter().filter(|f| f.status != Status::Pass).collect();
         assert!(not_passed.is_empty(), "{not_passed:#?}");
-        assert_eq!(verdict(&findings), Verdict::Pass);
+        assert_eq!(verdict(&findings, Bar::Fail), Verdict::Pass);
     }
 
     #[test]
@@ -209,9 +245,9 @@ pub mod testing {
         facts.config.missing = true;
         let target = targets::by_id("pai-dlc").unwrap();
         let findings = check_image(&Subject { facts: &facts, target });
-        assert_eq!(verdict(&findings), Verdict::Unknown);
+        assert_eq!(verdict(&findings, Bar::Fail), Verdict::Unknown);
         facts.python3 = None;
         let findings = check_image(&Subject { facts: &facts, target });
-        assert_eq!(verdict(&findings), Verdict::Fail);
+        assert_eq!(verdict(&findings, Bar::Fail), Verdict::Fail);
     }
 }

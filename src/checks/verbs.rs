@@ -76,6 +76,9 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
 
 pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     let (facts, fabric) = (subject.facts, subject.target.fabric);
+    let Some(published_version) = fabric.published_version else {
+        return Outcome::skip(format!("{} has no build besides the distribution's", fabric.title));
+    };
     let Some(library) = facts.verbs.loaded() else {
         return Outcome::skip("there is no libibverbs");
     };
@@ -90,7 +93,7 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     if facts.verbs.pinned.get(&package.name) == Some(&package.version) {
         return Outcome::pass(format!("{} {} is pinned to the vendor's repository", package.name, package.version));
     }
-    if package.version == fabric.published_version {
+    if package.version == published_version {
         return Outcome::pass(format!("{} {} is the version that the vendor publishes", package.name, package.version));
     }
     if package.is_mlnx_build() {

@@ -10,7 +10,9 @@ use crate::image::ImageError;
 use crate::image::reference::ReferenceError;
 use crate::inspect::InspectError;
 use crate::plan::PlanError;
+use crate::policy::PolicyError;
 use crate::recipe::RecipeError;
+use crate::saved_facts::SavedFactsError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -51,6 +53,15 @@ pub enum CliError {
     Reference(#[from] ReferenceError),
     #[error("reading {path}")]
     File { path: String, source: io::Error },
+    #[error("policy {path}")]
+    Policy { path: String, source: PolicyError },
+    #[error("reading {path}")]
+    FactsFile { path: String, source: io::Error },
+    #[error("facts {path}")]
+    SavedFacts { path: String, source: SavedFactsError },
+    /// Every file that could not be written, with the reason.
+    #[error("{}", describe_failures(.failures))]
+    Write { failures: Vec<(String, io::Error)> },
     #[error("recipe {path}")]
     Recipe { path: String, source: RecipeError },
     #[error("recipe {recipe} is for {expected}, and {image} is {found}")]
@@ -94,6 +105,7 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Reference(_)
+            | CliError::Policy { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
@@ -103,12 +115,16 @@ impl CliError {
             | CliError::Auth(_)
             | CliError::Plan(_) => Exit::Usage,
             CliError::Image { .. }
+            | CliError::FactsFile { .. }
+            | CliError::SavedFacts { .. }
             | CliError::Inspect { .. }
             | CliError::NoSuchImage { .. }
             | CliError::BaseMoved { .. }
             | CliError::Docker(_) => Exit::NotExamined,
             CliError::Build { error, cause } => build_exit(error, cause.as_ref()),
-            CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } => Exit::Host,
+            CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } | CliError::Write { .. } => {
+                Exit::Host
+            }
             CliError::Interrupted => Exit::Interrupted,
         }
     }
@@ -127,6 +143,10 @@ impl CliError {
             },
             CliError::Reference(_)
             | CliError::File { .. }
+            | CliError::FactsFile { .. }
+            | CliError::SavedFacts { .. }
+            | CliError::Policy { .. }
+            | CliError::Write { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
@@ -140,6 +160,11 @@ impl CliError {
             | CliError::Interrupted => None,
         }
     }
+}
+
+fn describe_failures(failures: &[(String, io::Error)]) -> String {
+    let failures: Vec<String> = failures.iter().map(|(path, error)| format!("writing {path}: {error}")).collect();
+    failures.join("; ")
 }
 
 /// Engines repeat the whole command of a failed step; here it is named by its beginning.

@@ -2,9 +2,12 @@
 
 mod build;
 mod check;
+mod destinations;
 mod diff;
 mod error;
+mod explain;
 mod inspect;
+mod judge;
 mod output;
 mod progress;
 mod render;
@@ -81,6 +84,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Judge an image for a target, without running it
     Check(check::CheckArgs),
+    /// Say what a check looks at, what it means and where its rule comes from
+    Explain(explain::ExplainArgs),
     /// Write the Dockerfile that swaps an image's RDMA userspace
     Render(render::RenderArgs),
     /// Render, build through the Docker API, check the result and show what changed
@@ -104,6 +109,7 @@ pub fn run() -> Exit {
     let result = match &cli.command {
         Command::Inspect(args) => inspect::run(args, &cli.global, &mut output),
         Command::Check(args) => check::run(args, &cli.global, &mut output),
+        Command::Explain(args) => explain::run(args, &mut output),
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),

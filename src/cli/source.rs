@@ -15,6 +15,7 @@ use crate::image::reference::{Reference, parse_reference};
 use crate::image::rootfs::LayerIndex;
 use crate::image::{ConfigFile, DiffIds, Image, ImageError, RunConfig};
 use crate::inspect::{harvest, inspect};
+use crate::saved_facts::parse_saved_facts;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
@@ -73,6 +74,13 @@ pub fn load_facts(text: &str, global: &Global) -> Result<ImageFacts, CliError> {
             load_daemon(&engine, &name, &LayerCache::default()).await
         }),
     }
+}
+
+/// Reads facts that `inspect --format json` wrote.
+pub fn load_saved(path: &Path) -> Result<ImageFacts, CliError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| CliError::FactsFile { path: name.clone(), source })?;
+    parse_saved_facts(&text).map_err(|source| CliError::SavedFacts { path: name, source })
 }
 
 fn load_archive(path: &Path, select: Option<&str>) -> Result<ImageFacts, CliError> {

@@ -1,9 +1,10 @@
 //! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
 
-use super::Report;
-use crate::checks::{Status, Verdict};
+use super::{Report, status_word, verdict_word};
+use crate::checks::{Bar, Status, Verdict};
 use crate::diff::ImageDiff;
 use crate::facts::{ImageFacts, NcclKind};
+use crate::policy::{Level, PolicyUse};
 use crate::units::{ByteDelta, Bytes};
 use std::io::{self, Write};
 
@@ -17,6 +18,10 @@ impl Style {
     /// Wraps a word in an SGR code.
     fn paint(self, code: &str, word: &str) -> String {
         if self.colour { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
+    }
+
+    pub(super) fn bold(self, word: &str) -> String {
+        self.paint("1", word)
     }
 
     fn status(self, status: Status) -> String {
@@ -60,24 +65,44 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
             writeln!(out, "             remedy: {remedy}")?;
         }
     }
-    let count = |status| report.findings.iter().filter(|finding| finding.status == status).count();
-    let verdict = match report.verdict {
-        Verdict::Pass => style.paint("1;32", "PASS"),
-        Verdict::Fail => style.paint("1;31", "FAIL"),
-        Verdict::Unknown => style.paint("1;35", "UNKNOWN"),
+    if let Some(policy) = &report.policy {
+        write_policy(out, policy, style)?;
+    }
+    let colour = match report.verdict {
+        Verdict::Pass => "1;32",
+        Verdict::Fail => "1;31",
+        Verdict::Unknown => "1;35",
     };
-    let parts: Vec<String> = [
-        (Status::Fail, "failed"),
-        (Status::Unknown, "unknown"),
-        (Status::Warn, "warned"),
-        (Status::Pass, "passed"),
-        (Status::Skip, "skipped"),
-    ]
-    .into_iter()
-    .filter(|(status, _)| count(*status) > 0)
-    .map(|(status, word)| format!("{} {word}", count(status)))
-    .collect();
-    writeln!(out, "{verdict} for {}: {}", report.target, parts.join(", "))
+    let verdict = style.paint(colour, verdict_word(report.verdict));
+    let bar = match report.fail_on {
+        Bar::Fail => "",
+        Bar::Warn => " (warnings count)",
+    };
+    writeln!(out, "{verdict} for {}{bar}: {}", report.target, report.counts())
+}
+
+/// Writes what a policy changed, so that nobody takes its verdict for the target's.
+fn write_policy(out: &mut dyn Write, policy: &PolicyUse, style: Style) -> io::Result<()> {
+    writeln!(out, "  {}  {}", style.paint("36", "policy "), policy.file)?;
+    for change in &policy.minimums {
+        let was = change.was.as_deref().unwrap_or("none");
+        writeln!(out, "             minimum {}: {was} -> {}", change.of, change.now)?;
+    }
+    for change in &policy.overrides {
+        let found = change.found.map(|status| format!(", found {}", status_word(status))).unwrap_or_default();
+        let reason = change.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let (was, now) = (level_word(change.was), level_word(change.now));
+        writeln!(out, "             {}: {was} -> {now}{found}{reason}", change.check)?;
+    }
+    Ok(())
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Required => "required",
+        Level::Advice => "advice",
+        Level::Off => "off",
+    }
 }
 
 /// `sha256:0123456789ab`

@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plan", &["fabric", "facts", "image", "inspect"]),
     ("dockerfile", &["plan"]),
     ("diff", &["facts"]),
-    ("checks", &["fabric", "facts", "image", "inspect", "plan", "targets", "units", "versions"]),
+    ("checks", &["dockerfile", "fabric", "facts", "image", "inspect", "plan", "targets", "units", "versions"]),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
     ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),

@@ -19,6 +19,9 @@ fn write(dir: &TempDir, name: &str, content: &[u8]) -> String {
     path.display().to_string()
 }
 
+/// What an image may call a file: it would end an XML element, a shell word, an annotation and a colour.
+const ODD_NAME: &str = "a b:c,<&\"'>%$(id)\u{1b}[31m\u{1}::error::x";
+
 /// Images that are right, wrong and unclear, by name.
 fn archives() -> Vec<(&'static str, Vec<u8>)> {
     let mut unread = Fixture::good();
@@ -26,7 +29,7 @@ fn archives() -> Vec<(&'static str, Vec<u8>)> {
     let gone = tar_of(&[("var/lib/dpkg/.wh.status", b"".as_slice())]);
     let config = json!({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {}});
     let mut odd = Fixture::good();
-    odd.file("opt/mellanox/a b:c/<&\"'>\u{1}/x", "ELF").file("etc/libibverbs.d/a b.driver", "driver x,y:z%\n");
+    odd.file("opt/mellanox/x", "ELF").file(&format!("etc/libibverbs.d/{ODD_NAME}.driver"), "driver x,y:z%\n");
     odd.remove("usr/bin/python3.10").remove("usr/bin/python3");
     vec![
         ("good", Fixture::good().archive()),
@@ -86,6 +89,11 @@ fn every_report_is_what_its_schema_says() {
             };
             ran.expect(exit);
             agree(&json, &log, &xml, &what);
+            for form in ["text", "github", "junit"] {
+                let ran = run(rdmaprep().args(["check", &archive, "--target", target, "--all", "--format", form]));
+                let obeyed = |c: char| c.is_control() && c != '\n';
+                assert!(!ran.expect(exit).stdout.contains(obeyed), "{what} as {form}: {:?}", ran.stdout);
+            }
             seen.insert((exit, target));
         }
     }
@@ -194,7 +202,10 @@ fn sarif_locations_are_paths_in_the_image() {
         locations.map(|l| l["physicalLocation"]["artifactLocation"]["uri"].as_str().unwrap()).collect()
     };
     assert_eq!(uris("ofed-leftovers"), ["opt/mellanox"]);
-    assert_eq!(uris("driver-files"), ["etc/libibverbs.d/a%20b.driver"]);
+    assert_eq!(
+        uris("driver-files"),
+        ["etc/libibverbs.d/a%20b%3Ac%2C%3C%26%22%27%3E%25%24%28id%29%1B%5B31m%01%3A%3Aerror%3A%3Ax.driver"]
+    );
     assert_eq!(uris("python3"), ["./"], "a finding without a path is one of the whole image");
     assert!(log["runs"][0]["originalUriBaseIds"]["IMAGE"].is_object());
 }
@@ -238,7 +249,10 @@ fn outputs_are_whole_and_independent() {
     let more = ["-o", &at("sarif", "."), "-o", "github=/dev/null"];
     let ran = run(rdmaprep().args(["check", &good, "--color", "always"]).args(outputs).args(more));
     // Two could not be written: both are named, and the others are there, stdout too.
-    ran.expect(4).says("no-such-dir/r.json: No such file").says("out/.: is a directory").prints("for pai-dlc");
+    ran.expect(4)
+        .says("no-such-dir/r.json: No such file or directory (os error 2);")
+        .says("out/.: is a directory")
+        .prints("for pai-dlc");
     assert!(std::fs::read_to_string(out.join("old.xml")).unwrap().starts_with("<?xml"));
     assert_ne!(std::fs::metadata(out.join("old.xml")).unwrap().ino(), before, "replaced, not written over");
     assert!(std::fs::symlink_metadata(out.join("link")).unwrap().is_symlink());
@@ -252,6 +266,17 @@ fn outputs_are_whole_and_independent() {
     let (new, plain) = (out.join("old.xml"), out.join("plain"));
     std::fs::write(&plain, "").unwrap();
     assert_eq!(std::fs::metadata(new).unwrap().mode(), std::fs::metadata(plain).unwrap().mode(), "the umask's mode");
+
+    // A device or pipe is written to where it is.
+    run(rdmaprep().args(["check", &good, "-o", "json=/dev/full"])).expect(4).says("writing /dev/full: No space left");
+    let ran = run(std::process::Command::new("bash").args([
+        "-c",
+        "\"$0\" check \"$1\" -o json=>(cat >&2; echo end >&2) -o text=/dev/stdout; wait $!",
+        env!("CARGO_BIN_EXE_rdmaprep"),
+        &good,
+    ]));
+    assert!(ran.stderr.starts_with('{') && ran.stderr.ends_with("}\nend\n"), "{}", ran.stderr);
+    assert_eq!(ran.stdout.matches("PASS for pai-dlc").count(), 1);
 
     for (args, said) in [
         (vec!["-o", "json=-", "-o", "text=-"], "two results are to go to stdout"),

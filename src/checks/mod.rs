@@ -9,6 +9,7 @@ mod verbs;
 
 pub use registry::{Check, REGISTRY, by_id, closest};
 
+use crate::dockerfile::shell_quote;
 use crate::fabric::RepositoryChoice;
 use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
@@ -114,10 +115,15 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
         .iter()
         .map(|check| {
             let outcome = (check.run)(subject);
+            let severity = check.severity_for(subject.target);
             Finding {
                 check: check.id.to_owned(),
-                severity: check.severity_for(subject.target),
-                status: outcome.status,
+                severity,
+                status: match (severity, outcome.status) {
+                    // What a target does not require cannot fail an image for it.
+                    (Severity::Advice, Status::Fail) => Status::Warn,
+                    (Severity::Required | Severity::Advice, status) => status,
+                },
                 summary: outcome.summary,
                 evidence: outcome.evidence,
                 remedy: outcome.remedy,
@@ -194,7 +200,9 @@ fn rebuild(subject: &Subject<'_>) -> String {
         &RepositoryChoice::default(),
     );
     let more = if listed.is_ok() { "" } else { " --mirror URL --suite SUITE" };
-    format!("rdmaprep build {name} -t {path}:{}-{}{more}", tag.unwrap_or("latest"), subject.target.fabric.id)
+    // An archive's names are whatever its maker wrote.
+    let new = format!("{path}:{}-{}", tag.unwrap_or("latest"), subject.target.fabric.id);
+    format!("rdmaprep build {} -t {}{more}", shell_quote(name), shell_quote(&new))
 }
 
 /// `a, b and 3 more`

@@ -156,7 +156,7 @@ pub static REGISTRY: &[Check] = &[
         about: "The loader finds libibverbs.so.1, which NCCL opens.",
         needs: &["verbs"],
         why: "NCCL opens libibverbs at run time; where it is not found NCCL says so only at INFO level and uses TCP.",
-        remedy: "rdmaprep build IMAGE -t NEW",
+        remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's libibverbs1 and ibverbs-providers",
         source: "NVIDIA/nccl, src/misc/ibvsymbols.cc; NVIDIA/nvidia-container-toolkit issue 1877",
         run: verbs::libibverbs,
     },
@@ -167,7 +167,7 @@ pub static REGISTRY: &[Check] = &[
         about: "libibverbs can open a provider for the fabric's device.",
         needs: &["verbs", "packages"],
         why: "A device without its provider is not listed: NCCL finds no RDMA device and uses TCP, without an error.",
-        remedy: "rdmaprep build IMAGE -t NEW",
+        remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's ibverbs-providers",
         source: "rdma-core v22 to v64, libibverbs/dynamic_driver.c and CMakeLists.txt (private ABI); \
                  linux-rdma/perftest issue 262; horovod/horovod issue 1117",
         run: verbs::rdma_provider,

@@ -32,7 +32,7 @@ pub fn parse_destination<F: ValueEnum>(text: &str) -> Result<Destination<F>, Str
     let format = F::from_str(format, false).map_err(|_| format!("{format:?} is no format; formats: {}", names()))?;
     match path {
         "" => Err("the file has no name; - is stdout".to_owned()),
-        "-" => Ok(Destination { format, path: None }),
+        "-" | "/dev/stdout" => Ok(Destination { format, path: None }),
         path => Ok(Destination { format, path: Some(path.into()) }),
     }
 }
@@ -89,16 +89,16 @@ pub fn write_everywhere<F: Copy>(
 type Content<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
 fn write_file(path: &Path, content: Content<'_>) -> io::Result<()> {
-    // A link stays a link to the new content; a device or pipe is written to, not replaced.
-    let path = match path.canonicalize() {
-        Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-        Err(error) => return Err(error),
-    };
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(metadata) if !metadata.is_file() => fill(File::options().write(true).open(&path)?, content).map(|_| ()),
-        Ok(_) | Err(_) => replace_file(&path, content),
+        // A device, a pipe, or a file that somebody holds open (/dev/stderr, /dev/fd/3) is written to, not replaced.
+        Ok(metadata) if !metadata.is_file() || path.starts_with("/dev") || path.starts_with("/proc") => {
+            fill(File::options().append(true).open(path)?, content)
+        }
+        // A link stays a link, to the new content.
+        Ok(_) => replace_file(&path.canonicalize()?, content),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace_file(path, content),
+        Err(error) => Err(error),
     }
 }
 
@@ -107,10 +107,20 @@ fn replace_file(path: &Path, content: Content<'_>) -> io::Result<()> {
     // The process's umask applies, as to any new file.
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix(".rdmaprep-").permissions(Permissions::from_mode(0o666));
-    let (file, temporary) = builder.tempfile_in(directory)?.into_parts();
+    let (file, temporary) = builder.tempfile_in(directory).map_err(without_temporary_name)?.into_parts();
     fill(file, content)?;
     temporary.persist(path)?;
     Ok(())
+}
+
+/// The error alone: the name of a file that never was helps nobody.
+fn without_temporary_name(error: io::Error) -> io::Error {
+    // tempfile: `No such file or directory (os error 2) at path "..."`.
+    let text = error.to_string();
+    match text.rsplit_once(" at path ") {
+        Some((cause, _)) => io::Error::new(error.kind(), cause.to_owned()),
+        None => error,
+    }
 }
 
 fn fill(file: File, content: Content<'_>) -> io::Result<()> {

@@ -20,6 +20,7 @@ use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::PolicyUse;
 use crate::targets::Target;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Version of the report's JSON form.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -109,10 +110,31 @@ fn status_word(status: Status) -> &'static str {
     }
 }
 
+/// A text of an image's, fit for a terminal or log: whoever made the image chose its file names, and a control character in
+/// one must not recolour, hide or reorder what is read.
+fn visible(text: &str) -> Cow<'_, str> {
+    // The bidirectional overrides and isolates (Unicode 16, Bidi_Control).
+    let hides = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(hides) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect())
+}
+
 /// Summary, evidence and remedy of a finding, a line each.
 fn details(finding: &Finding) -> String {
     let remedy = finding.remedy.iter().map(|remedy| format!("remedy: {remedy}"));
-    let lines: Vec<String> =
-        [finding.summary.clone()].into_iter().chain(finding.evidence.iter().cloned()).chain(remedy).collect();
-    lines.join("\n")
+    let lines = [finding.summary.clone()].into_iter().chain(finding.evidence.iter().cloned()).chain(remedy);
+    lines.map(|line| visible(&line).into_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(visible("/opt/\u{fc}/a b"), "/opt/\u{fc}/a b");
+        assert_eq!(visible("a\u{1b}[2Jb\nc\u{202e}d"), "a\\u{1b}[2Jb\\u{a}c\\u{202e}d");
+    }
 }

@@ -1,6 +1,6 @@
 //! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
 
-use super::{Report, status_word, verdict_word};
+use super::{Report, status_word, verdict_word, visible};
 use crate::checks::{Bar, Status, Verdict};
 use crate::diff::ImageDiff;
 use crate::facts::{ImageFacts, NcclKind};
@@ -40,10 +40,10 @@ const EVIDENCE_SHOWN: usize = 8;
 
 /// Writes the result of `check`. `all` shows also what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    writeln!(out, "{} ({})", report.image.reference, short(&report.image.id))?;
+    writeln!(out, "{} ({})", visible(&report.image.reference), short(&report.image.id))?;
     let shown = report.findings.iter().filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
     for finding in shown {
-        writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, finding.summary)?;
+        writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, visible(&finding.summary))?;
         if matches!(finding.status, Status::Pass | Status::Skip) {
             continue;
         }
@@ -53,7 +53,7 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
         for line in evidence {
             lines += 1;
             if lines <= EVIDENCE_SHOWN {
-                writeln!(out, "             {line}")?;
+                writeln!(out, "             {}", visible(line))?;
             } else {
                 more += 1;
             }
@@ -62,7 +62,7 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
             writeln!(out, "             and {more} more (--format json shows all)")?;
         }
         if let Some(remedy) = &finding.remedy {
-            writeln!(out, "             remedy: {remedy}")?;
+            writeln!(out, "             remedy: {}", visible(remedy))?;
         }
     }
     if let Some(policy) = &report.policy {
@@ -162,7 +162,7 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     for (name, value) in rows {
         let value = if value.is_empty() { "none" } else { &value };
         for (at, line) in value.lines().enumerate() {
-            writeln!(out, "{:<16}{line}", if at == 0 { name } else { "" })?;
+            writeln!(out, "{:<16}{}", if at == 0 { name } else { "" }, visible(line))?;
         }
     }
     Ok(())
@@ -213,11 +213,17 @@ pub fn write_diff(out: &mut dyn Write, diff: &ImageDiff, style: Style) -> io::Re
                 (None, None) => String::new(),
             };
             let outside = if change.expected { "" } else { "   outside the RDMA set" };
-            writeln!(out, "  {} {:<28} {versions}{outside}", style.paint(code, sign), change.package)?;
+            writeln!(
+                out,
+                "  {} {:<28} {}{outside}",
+                style.paint(code, sign),
+                visible(&change.package),
+                visible(&versions)
+            )?;
         }
     }
     for note in &diff.other {
-        writeln!(out, "  {} {note}", style.paint("33", "~"))?;
+        writeln!(out, "  {} {}", style.paint("33", "~"), visible(note))?;
     }
     writeln!(
         out,

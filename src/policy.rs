@@ -214,9 +214,7 @@ impl Policy {
                 }
                 Level::Advice => {
                     finding.severity = Severity::Advice;
-                    if found == Status::Fail {
-                        finding.status = Status::Warn;
-                    }
+                    finding.status = finding.severity.bound(found);
                 }
                 Level::Off => {
                     finding.severity = Severity::Advice;

@@ -41,6 +41,16 @@ pub enum Severity {
     Advice,
 }
 
+impl Severity {
+    /// The status that a check of this severity can have: what is not required warns where it would fail.
+    pub fn bound(self, status: Status) -> Status {
+        match (self, status) {
+            (Severity::Advice, Status::Fail) => Status::Warn,
+            (Severity::Required | Severity::Advice, status) => status,
+        }
+    }
+}
+
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -119,11 +129,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
             Finding {
                 check: check.id.to_owned(),
                 severity,
-                status: match (severity, outcome.status) {
-                    // What a target does not require cannot fail an image for it.
-                    (Severity::Advice, Status::Fail) => Status::Warn,
-                    (Severity::Required | Severity::Advice, status) => status,
-                },
+                status: severity.bound(outcome.status),
                 summary: outcome.summary,
                 evidence: outcome.evidence,
                 remedy: outcome.remedy,
@@ -245,6 +251,18 @@ pub mod testing {
         let not_passed: Vec<_> = findings.iter().filter(|f| f.status != Status::Pass).collect();
         assert!(not_passed.is_empty(), "{not_passed:#?}");
         assert_eq!(verdict(&findings, Bar::Fail), Verdict::Pass);
+    }
+
+    #[test]
+    fn advice_warns_and_does_not_know_better() {
+        for (status, advice) in [
+            (Status::Fail, Status::Warn),
+            (Status::Warn, Status::Warn),
+            (Status::Unknown, Status::Unknown),
+            (Status::Pass, Status::Pass),
+        ] {
+            assert_eq!((Severity::Required.bound(status), Severity::Advice.bound(status)), (status, advice));
+        }
     }
 
     #[test]

@@ -26,11 +26,12 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-erdma     swap its RDMA userspace, check, show what changed
   rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
+  rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
 Exit codes:
   0  every required check passed      3  the image could not be examined, or a required check stayed unknown
   1  the image is at fault            4  the host or a service that it needs is at fault
-  2  bad usage or bad recipe          5  a time limit was reached          130  interrupted";
+  2  bad usage, recipe or policy      5  a time limit was reached          130  interrupted";
 
 /// Makes a CUDA container image ready for RDMA training on a cloud fabric, and proves that it is.
 #[derive(Debug, Parser)]

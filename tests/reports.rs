@@ -377,6 +377,21 @@ fn a_policy_moves_what_counts_and_the_report_says_so() {
     run(rdmaprep().args(["check", &good, "--policy", &missing])).expect(2).says(&missing);
 }
 
+/// What README shows works as it stands there.
+#[test]
+fn the_policy_of_the_readme() {
+    let dir = tempfile::tempdir().unwrap();
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("```toml\n").unwrap();
+    let policy = write(&dir, "policy.toml", rest.split_once("```").unwrap().0.as_bytes());
+    let good = write(&dir, "good.tar", &Fixture::good().archive());
+    run(rdmaprep().args(["check", &good, "--policy", &policy]))
+        .expect(1)
+        .prints("minimum nccl: 2.19.0 -> 2.25.0")
+        .prints("ofed-leftovers: advice -> required\n")
+        .prints("distro-listed: advice -> off, found pass: we have a mirror of our own");
+}
+
 #[test]
 fn the_bar_counts_warnings() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use std::fmt;
 
 /// The distribution as its os-release names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Distro {
     /// `ID`, lower case (`ubuntu`, `debian`, `alinux`).
     pub id: String,

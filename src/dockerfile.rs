@@ -49,7 +49,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
 }
 
 /// One word for a POSIX shell; left bare where nothing in it means anything to the shell.
-fn shell_quote(text: &str) -> String {
+pub fn shell_quote(text: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || "/._-:=+@%,".contains(c);
     if !text.is_empty() && text.chars().all(bare) {
         text.to_owned()

@@ -12,6 +12,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// Everything read from one image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageFacts {
     pub schema_version: u32,
     pub image: ImageIdentity,
@@ -30,6 +31,7 @@ pub struct ImageFacts {
 
 /// Which image it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageIdentity {
     /// What the user asked for, with its source (`docker-daemon:nvidia/cuda:12.4`).
     pub reference: String,
@@ -60,6 +62,7 @@ impl ImageIdentity {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayerFacts {
     pub diff_id: String,
     /// Sum of the sizes of its regular files.
@@ -68,6 +71,7 @@ pub struct LayerFacts {
 
 /// What a container of the image starts with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigFacts {
     /// In order; a later one wins.
     pub env: Vec<(String, String)>,
@@ -101,6 +105,7 @@ impl ConfigFacts {
 
 /// Which package database the image has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageManager {
     /// `/var/lib/dpkg/status`
@@ -114,6 +119,7 @@ pub enum PackageManager {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PackageFacts {
     pub manager: PackageManager,
     /// Sorted by name, then architecture. Holds also what is only half there.
@@ -133,6 +139,7 @@ impl PackageFacts {
 
 /// dpkg's state of a package (dpkg-query(1), "package status").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageState {
     Installed,
@@ -144,6 +151,7 @@ pub enum PackageState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Package {
     pub name: String,
     pub version: String,
@@ -175,6 +183,7 @@ impl Package {
 
 /// What a Mellanox OFED or DOCA installation left in the image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfedFacts {
     /// Names of installed packages that are OFED's: built by Mellanox, or OFED's own tools.
     pub packages: Vec<String>,
@@ -189,6 +198,7 @@ pub struct OfedFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AptSource {
     pub path: String,
     /// The lines that name the repository.
@@ -199,6 +209,7 @@ pub struct AptSource {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfedDirectory {
     pub path: String,
     pub files: u64,
@@ -209,6 +220,7 @@ pub struct OfedDirectory {
 
 /// The verbs userspace: libibverbs and what it would load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerbsFacts {
     /// Every `libibverbs.so.1*` that is a file.
     pub libraries: Vec<VerbsLibrary>,
@@ -240,6 +252,7 @@ impl VerbsFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerbsLibrary {
     /// Real path.
     pub path: String,
@@ -260,6 +273,7 @@ impl VerbsLibrary {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Provider {
     /// Real path of `lib<driver>-rdmav<abi>.so`.
     pub path: String,
@@ -275,6 +289,7 @@ impl Provider {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverFile {
     pub path: String,
     /// The driver named in it; `None`: no `driver` line.
@@ -284,6 +299,7 @@ pub struct DriverFile {
 
 /// How a copy of NCCL came into the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NcclKind {
     /// In a directory of the system's loader.
@@ -297,6 +313,7 @@ pub enum NcclKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NcclCopy {
     /// Real path.
     pub path: String,
@@ -311,6 +328,7 @@ pub struct NcclCopy {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaFacts {
     /// The version by the strongest evidence (`12.4`).
     pub version: Option<String>,
@@ -320,6 +338,7 @@ pub struct CudaFacts {
 
 /// Kinds of evidence for a CUDA version, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CudaSource {
     VersionJson,
@@ -334,6 +353,7 @@ pub enum CudaSource {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaEvidence {
     pub source: CudaSource,
     /// `major.minor`
@@ -343,6 +363,7 @@ pub struct CudaEvidence {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Python {
     /// Path on the image's PATH.
     pub path: String,

@@ -2,13 +2,15 @@
 
 use crate::fabric::Fabric;
 use crate::fabric::erdma::ERDMA;
+use crate::fabric::roce::ROCE;
 use crate::versions::{CudaVersion, NcclVersion};
+use std::borrow::Cow;
 
 /// One environment that jobs are submitted to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Target {
     pub id: &'static str,
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     pub fabric: &'static Fabric,
     /// `None`: the platform states no minimum.
     pub minimum_cuda: Option<CudaVersion>,
@@ -19,11 +21,11 @@ pub struct Target {
 }
 
 /// Every target known.
-pub static TARGETS: [&Target; 3] = [&PAI_DLC, &ECS, &ACK];
+pub static TARGETS: [&Target; 4] = [&PAI_DLC, &ECS, &ACK, &CCE];
 
 static PAI_DLC: Target = Target {
     id: "pai-dlc",
-    title: "Alibaba PAI-DLC",
+    title: Cow::Borrowed("Alibaba PAI-DLC"),
     fabric: &ERDMA,
     minimum_cuda: Some(CudaVersion::new(12, 1)),
     minimum_nccl: Some(NcclVersion::new(2, 19, 0)),
@@ -34,7 +36,7 @@ static PAI_DLC: Target = Target {
 // The vendor's own ECS image has NCCL 2.17.1, so there is no minimum to hold an image to.
 static ECS: Target = Target {
     id: "ecs",
-    title: "Alibaba ECS",
+    title: Cow::Borrowed("Alibaba ECS"),
     fabric: &ERDMA,
     minimum_cuda: None,
     minimum_nccl: None,
@@ -44,12 +46,23 @@ static ECS: Target = Target {
 
 static ACK: Target = Target {
     id: "ack",
-    title: "Alibaba ACK",
+    title: Cow::Borrowed("Alibaba ACK"),
     fabric: &ERDMA,
     minimum_cuda: None,
     minimum_nccl: None,
     needs_python3: false,
     source: "Alibaba Cloud help, ACK, \"Accelerate container networks with eRDMA\", read 2026-11",
+};
+
+// The page names the resource of the device plugin and no minimum version.
+static CCE: Target = Target {
+    id: "cce",
+    title: Cow::Borrowed("Baidu CCE"),
+    fabric: &ROCE,
+    minimum_cuda: None,
+    minimum_nccl: None,
+    needs_python3: false,
+    source: "Baidu AI Cloud, doc/CCE/s/Qmknnud7o, read 2026-11",
 };
 
 /// Finds a target by id.

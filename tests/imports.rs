@@ -20,13 +20,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plan", &["fabric", "facts", "image", "inspect"]),
     ("dockerfile", &["plan"]),
     ("diff", &["facts"]),
-    ("checks", &["fabric", "facts", "image", "inspect", "plan", "targets", "units", "versions"]),
-    ("report", &["checks", "diff", "facts", "units"]),
+    ("checks", &["dockerfile", "fabric", "facts", "image", "inspect", "plan", "targets", "units", "versions"]),
+    ("policy", &["checks", "targets", "versions"]),
+    ("saved_facts", &["facts"]),
+    ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),
 ];
 
 /// Crates that one module alone may use.
-const ONLY_IN: &[(&str, &str)] =
-    &[("bollard", "docker"), ("clap", "cli"), ("indicatif", "cli"), ("minijinja", "dockerfile"), ("ureq", "registry")];
+const ONLY_IN: &[(&str, &str)] = &[
+    ("bollard", "docker"),
+    ("clap", "cli"),
+    ("indicatif", "cli"),
+    ("minijinja", "dockerfile"),
+    ("quick_junit", "report"),
+    ("ureq", "registry"),
+];
 
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();

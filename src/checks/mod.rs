@@ -1,19 +1,24 @@
 //! Facts → findings. No I/O, no printing: a check reads facts and says what it found.
 //!
-//! [`REGISTRY`] holds every check with what it means; a new check is a function and an entry there.
+//! [`REGISTRY`] (`registry.rs`) holds every check with what it means; a new check is a function and an entry there.
 
 mod packages;
+mod registry;
 mod stack;
 mod verbs;
 
+pub use registry::{Check, REGISTRY, by_id, closest};
+
+use crate::dockerfile::shell_quote;
 use crate::fabric::RepositoryChoice;
-use crate::facts::ImageFacts;
+use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
 use crate::targets::Target;
 use serde::{Deserialize, Serialize};
 
 /// Outcome of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     Pass,
@@ -27,6 +32,7 @@ pub enum Status {
 
 /// What a failure of the check means for the verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Without it a job does not run over RDMA, or not at all.
@@ -35,8 +41,19 @@ pub enum Severity {
     Advice,
 }
 
+impl Severity {
+    /// The status that a check of this severity can have: what is not required warns where it would fail.
+    pub fn bound(self, status: Status) -> Status {
+        match (self, status) {
+            (Severity::Advice, Status::Fail) => Status::Warn,
+            (Severity::Required | Severity::Advice, status) => status,
+        }
+    }
+}
+
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     pub check: String,
     pub severity: Severity,
@@ -54,7 +71,7 @@ pub struct Finding {
 /// What a check looks at.
 pub struct Subject<'a> {
     pub facts: &'a ImageFacts,
-    pub target: &'static Target,
+    pub target: &'a Target,
 }
 
 /// A check, before its name is put to it.
@@ -102,116 +119,17 @@ impl Outcome {
     }
 }
 
-/// One check and what it means.
-pub struct Check {
-    /// Stable, kebab-case.
-    pub id: &'static str,
-    pub severity: Severity,
-    /// What it looks at, in one sentence.
-    pub about: &'static str,
-    run: fn(&Subject<'_>) -> Outcome,
-}
-
-use Severity::{Advice, Required};
-
-/// Every static check, in the order in which reports show them.
-pub const REGISTRY: [Check; 14] = [
-    Check {
-        id: "image-config",
-        severity: Required,
-        about: "The image has a config, so that its Env and User are known.",
-        run: stack::image_config,
-    },
-    Check {
-        id: "platform",
-        severity: Required,
-        about: "The image is for Linux on amd64 or arm64.",
-        run: stack::platform,
-    },
-    Check {
-        id: "distro-listed",
-        severity: Advice,
-        about: "The fabric's vendor lists the distribution.",
-        run: stack::distro_listed,
-    },
-    Check {
-        id: "package-database",
-        severity: Required,
-        about: "The package database can be read.",
-        run: packages::package_database,
-    },
-    Check {
-        id: "packages-consistent",
-        severity: Advice,
-        about: "Every installed package is complete and has its dependencies.",
-        run: packages::packages_consistent,
-    },
-    Check {
-        id: "ofed-packages",
-        severity: Required,
-        about: "No package of the RDMA userspace is a Mellanox build.",
-        run: packages::ofed_packages,
-    },
-    Check {
-        id: "ofed-leftovers",
-        severity: Advice,
-        about: "Nothing of a Mellanox OFED installation is left.",
-        run: packages::ofed_leftovers,
-    },
-    Check {
-        id: "libibverbs",
-        severity: Required,
-        about: "The loader finds libibverbs.so.1, which NCCL opens.",
-        run: verbs::libibverbs,
-    },
-    Check {
-        id: "rdma-provider",
-        severity: Required,
-        about: "libibverbs can open a provider for the fabric's device.",
-        run: verbs::rdma_provider,
-    },
-    Check {
-        id: "rdma-vendor-build",
-        severity: Advice,
-        about: "The RDMA userspace is the fabric vendor's build, not the distribution's.",
-        run: verbs::vendor_build,
-    },
-    Check {
-        id: "driver-files",
-        severity: Advice,
-        about: "Every file in /etc/libibverbs.d names a provider that is there.",
-        run: verbs::driver_files,
-    },
-    Check {
-        id: "nccl-version",
-        severity: Required,
-        about: "NCCL, as each consumer gets it, is new enough for the target.",
-        run: stack::nccl_version,
-    },
-    Check {
-        id: "cuda-version",
-        severity: Required,
-        about: "CUDA is new enough for the target.",
-        run: stack::cuda_version,
-    },
-    Check {
-        id: "python3",
-        severity: Required,
-        about: "python3 is on the PATH, where the target needs it.",
-        run: stack::python3,
-    },
-];
-
 /// Runs every check.
 pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
     REGISTRY
         .iter()
         .map(|check| {
             let outcome = (check.run)(subject);
+            let severity = check.severity_for(subject.target);
             Finding {
                 check: check.id.to_owned(),
-                severity: check.severity,
-                status: outcome.status,
+                severity,
+                status: severity.bound(outcome.status),
                 summary: outcome.summary,
                 evidence: outcome.evidence,
                 remedy: outcome.remedy,
@@ -222,6 +140,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// What all findings together say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Pass,
@@ -231,12 +150,37 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Sums findings up. A warning does not change the verdict.
-pub fn verdict(findings: &[Finding]) -> Verdict {
-    let any = |status| findings.iter().any(|f| f.severity == Severity::Required && f.status == status);
-    if any(Status::Fail) {
+/// From where on a finding counts against the image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Bar {
+    /// Failures of required checks.
+    #[default]
+    Fail,
+    /// Every failure and every warning, of whatever check.
+    Warn,
+}
+
+impl Finding {
+    /// What this finding alone says of the image.
+    pub fn weight(&self, bar: Bar) -> Verdict {
+        let counts = self.severity == Severity::Required || bar == Bar::Warn;
+        match self.status {
+            Status::Fail if counts => Verdict::Fail,
+            Status::Warn if bar == Bar::Warn => Verdict::Fail,
+            Status::Unknown if counts => Verdict::Unknown,
+            Status::Pass | Status::Skip | Status::Warn | Status::Unknown | Status::Fail => Verdict::Pass,
+        }
+    }
+}
+
+/// Sums findings up.
+pub fn verdict(findings: &[Finding], bar: Bar) -> Verdict {
+    let any = |verdict| findings.iter().any(|finding| finding.weight(bar) == verdict);
+    if any(Verdict::Fail) {
         Verdict::Fail
-    } else if any(Status::Unknown) {
+    } else if any(Verdict::Unknown) {
         Verdict::Unknown
     } else {
         Verdict::Pass
@@ -245,6 +189,13 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 
 /// The command that repairs most of what these checks find.
 fn rebuild(subject: &Subject<'_>) -> String {
+    if subject.target.fabric.public_mirror.is_none() {
+        return match subject.facts.packages.manager {
+            PackageManager::Dpkg | PackageManager::DpkgStatusD => subject.target.fabric.distribution_packages(),
+            // rdma-core, redhat/rdma-core.spec: the providers are in libibverbs.
+            _ => "RUN dnf install -y libibverbs libibverbs-utils librdmacm".to_owned(),
+        };
+    }
     let image = &subject.facts.image;
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");
@@ -255,7 +206,9 @@ fn rebuild(subject: &Subject<'_>) -> String {
         &RepositoryChoice::default(),
     );
     let more = if listed.is_ok() { "" } else { " --mirror URL --suite SUITE" };
-    format!("rdmaprep build {name} -t {path}:{}-{}{more}", tag.unwrap_or("latest"), subject.target.fabric.id)
+    // An archive's names are whatever its maker wrote.
+    let new = format!("{path}:{}-{}", tag.unwrap_or("latest"), subject.target.fabric.id);
+    format!("rdmaprep build {} -t {}{more}", shell_quote(name), shell_quote(&new))
 }
 
 /// `a, b and 3 more`
@@ -297,14 +250,18 @@ pub mod testing {
         let findings = check_image(&Subject { facts: &facts, target });
         let not_passed: Vec<_> = findings.iter().filter(|f| f.status != Status::Pass).collect();
         assert!(not_passed.is_empty(), "{not_passed:#?}");
-        assert_eq!(verdict(&findings), Verdict::Pass);
+        assert_eq!(verdict(&findings, Bar::Fail), Verdict::Pass);
     }
 
     #[test]
-    fn ids_are_unique_and_kebab_case() {
-        for (at, check) in REGISTRY.iter().enumerate() {
-            assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", check.id);
-            assert!(REGISTRY[..at].iter().all(|other| other.id != check.id), "{}", check.id);
+    fn advice_warns_and_does_not_know_better() {
+        for (status, advice) in [
+            (Status::Fail, Status::Warn),
+            (Status::Warn, Status::Warn),
+            (Status::Unknown, Status::Unknown),
+            (Status::Pass, Status::Pass),
+        ] {
+            assert_eq!((Severity::Required.bound(status), Severity::Advice.bound(status)), (status, advice));
         }
     }
 
@@ -314,9 +271,9 @@ pub mod testing {
         facts.config.missing = true;
         let target = targets::by_id("pai-dlc").unwrap();
         let findings = check_image(&Subject { facts: &facts, target });
-        assert_eq!(verdict(&findings), Verdict::Unknown);
+        assert_eq!(verdict(&findings, Bar::Fail), Verdict::Unknown);
         facts.python3 = None;
         let findings = check_image(&Subject { facts: &facts, target });
-        assert_eq!(verdict(&findings), Verdict::Fail);
+        assert_eq!(verdict(&findings, Bar::Fail), Verdict::Fail);
     }
 }

@@ -55,6 +55,9 @@ fn unmet_dependencies(packages: &PackageFacts) -> Vec<String> {
 }
 
 pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
+    if subject.target.fabric.is_mellanox {
+        return Outcome::skip(format!("the devices of {} work with a Mellanox build", subject.target.fabric.title));
+    }
     let packages = &subject.facts.packages;
     if packages.manager == PackageManager::RpmUnread {
         return Outcome::unknown("the rpm database is not read, so OFED packages cannot be ruled out");
@@ -73,6 +76,9 @@ pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
 }
 
 pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
+    if subject.target.fabric.is_mellanox {
+        return Outcome::skip(format!("the devices of {} work with OFED", subject.target.fabric.title));
+    }
     let ofed = &subject.facts.ofed;
     let packages = &subject.facts.packages;
     let tools = packages

@@ -32,6 +32,9 @@ pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
     let choice = RepositoryChoice::default();
     match subject.target.fabric.apt_repository(facts.distro.as_ref(), &facts.image.architecture, &choice) {
         Ok(_) => Outcome::pass(facts.distro.as_ref().map(ToString::to_string).unwrap_or_default()),
+        Err(RepositoryError::NoVendorPackages { .. }) => {
+            Outcome::skip(format!("{} has no packages besides the distribution's", subject.target.fabric.title))
+        }
         Err(RepositoryError::Unknown) => Outcome::warn("the image does not say which distribution it is"),
         Err(_) => {
             let distro = facts.distro.as_ref().map(ToString::to_string).unwrap_or_default();

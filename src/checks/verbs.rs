@@ -1,6 +1,7 @@
 //! Checks of libibverbs and its providers.
 
 use super::{Outcome, Subject, abbreviate, rebuild};
+use crate::dockerfile::shell_quote;
 use crate::facts::VerbsLibrary;
 
 pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
@@ -76,6 +77,9 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
 
 pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     let (facts, fabric) = (subject.facts, subject.target.fabric);
+    let Some(published_version) = fabric.published_version else {
+        return Outcome::skip(format!("{} has no build besides the distribution's", fabric.title));
+    };
     let Some(library) = facts.verbs.loaded() else {
         return Outcome::skip("there is no libibverbs");
     };
@@ -90,7 +94,7 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     if facts.verbs.pinned.get(&package.name) == Some(&package.version) {
         return Outcome::pass(format!("{} {} is pinned to the vendor's repository", package.name, package.version));
     }
-    if package.version == fabric.published_version {
+    if package.version == published_version {
         return Outcome::pass(format!("{} {} is the version that the vendor publishes", package.name, package.version));
     }
     if package.is_mlnx_build() {
@@ -114,10 +118,13 @@ pub fn driver_files(subject: &Subject<'_>) -> Outcome {
     if dangling.is_empty() {
         return Outcome::pass("every driver file names a provider that is there");
     }
-    let remedy = format!("RUN rm -f {}", dangling.join(" "));
-    Outcome::warn(format!("dangling, and only noise in the log: {}", abbreviate(&dangling)))
-        .evidence(dangling)
-        .remedy(remedy)
+    // The names are the image's: none of them may become a command of whoever pastes this. One with a line break cannot
+    // stand in a Dockerfile at all.
+    let removable: Vec<String> =
+        dangling.iter().filter(|path| !path.contains(char::is_control)).map(|path| shell_quote(path)).collect();
+    let outcome =
+        Outcome::warn(format!("dangling, and only noise in the log: {}", abbreviate(&dangling))).evidence(dangling);
+    if removable.is_empty() { outcome } else { outcome.remedy(format!("RUN rm -f {}", removable.join(" "))) }
 }
 
 #[cfg(test)]
@@ -196,6 +203,21 @@ mod tests {
         assert_eq!(finding(&facts, "libibverbs").status, Status::Fail);
         assert_eq!(finding(&facts, "rdma-provider").status, Status::Fail);
         assert_eq!(finding(&facts, "rdma-vendor-build").status, Status::Skip);
+    }
+
+    /// A remedy is made to be pasted, and file names are made by whoever made the image.
+    #[test]
+    fn a_file_name_is_no_command() {
+        let remedy = |path: &str| {
+            let mut facts = good();
+            facts.verbs.driver_files.push(DriverFile { path: path.into(), driver: None, package: None });
+            finding(&facts, "driver-files").remedy
+        };
+        assert_eq!(
+            remedy("/etc/libibverbs.d/a;id.driver").as_deref(),
+            Some("RUN rm -f '/etc/libibverbs.d/a;id.driver'")
+        );
+        assert_eq!(remedy("/etc/libibverbs.d/a\nRUN id.driver"), None);
     }
 
     /// Case A04: a dangling file is noise, not a failure.

@@ -1,8 +1,8 @@
 //! `rdmaprep build`: render, build, check the result, show what changed, push.
 
-use super::check::{judge, parse_target, verdict_exit};
 use super::error::{CliError, Exit};
 use super::inspect::Format;
+use super::judge::{JudgeArgs, verdict_exit};
 use super::output::Output;
 use super::progress::{Progress, ProgressMode};
 use super::source::{Client, LayerCache, load_daemon};
@@ -19,8 +19,8 @@ use crate::docker::engine::Engine;
 use crate::docker::push::{PushError, Pushed};
 use crate::dockerfile::render_dockerfile;
 use crate::image::reference::{Reference, is_image_name};
+use crate::plan::PlanError;
 use crate::report::{Report, write_check, write_diff};
-use crate::targets::Target;
 use crate::units::Elapsed;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -48,9 +48,8 @@ pub struct BuildArgs {
     /// Push every tag once the result passed
     #[arg(long)]
     push: bool,
-    /// Where the image is to run: pai-dlc, ecs or ack
-    #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target)]
-    target: &'static Target,
+    #[command(flatten)]
+    judge: JudgeArgs,
     /// Which builder; auto takes BuildKit, or the classic builder where there is none
     #[arg(long, value_enum, default_value_t = BuilderChoice::Auto)]
     builder: BuilderChoice,
@@ -103,13 +102,17 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         let hint = "load it first: docker load -i FILE";
         return Err(CliError::Usage(format!("{}: a build starts from an image of the daemon\n  {hint}", subject.base)));
     };
+    let judge = args.judge.load()?;
+    let fabric = args.judge.target.fabric;
+    subject.check_fabric(fabric)?;
+    fabric.vendor_mirrors().map_err(PlanError::from)?;
     let client = Client::load(global)?;
     let mut progress = Progress::new(args.progress, global);
     let (result, damage) = block_on(async {
         let engine = client.connect().await?;
         let cache = LayerCache::default();
         progress.phase(&format!("reading {name}"));
-        let swap = args.swap.plan_from_daemon(&subject, &engine, name, &cache).await?;
+        let swap = args.swap.plan_from_daemon(&subject, fabric, &engine, name, &cache).await?;
         let built = build(args, &client, &engine, &swap, &mut progress).await?;
         progress.phase("checking the result");
         let facts = load_daemon(&engine, &built.id, &cache).await?;
@@ -117,7 +120,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         if !diff.is_built_on_first {
             return Err(CliError::BaseMoved { id: built.id });
         }
-        let mut report = judge(&facts, args.target);
+        let mut report = judge.judge(&facts);
         report.image.reference = Reference::Daemon(args.tags[0].clone()).to_string();
         let damage: Vec<String> = diff.damage().map(|change| change.package.clone()).collect();
         let good = report.verdict == Verdict::Pass && damage.is_empty();

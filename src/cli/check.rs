@@ -1,20 +1,23 @@
 //! `rdmaprep check`
 
+use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
 use super::error::{CliError, Exit};
-use super::inspect::Format;
-use super::output::Output;
+use super::judge::{JudgeArgs, verdict_exit};
+use super::output::{Output, write_json};
 use super::{Global, source};
-use crate::checks::{REGISTRY, Severity, Subject, Verdict, check_image};
-use crate::facts::ImageFacts;
-use crate::report::{Report, write_check};
-use crate::targets::{self, Target};
-use clap::Args;
+use crate::report::{RegistryListing, Report, Style, write_check, write_github, write_junit, write_list, write_sarif};
+use clap::{Args, ValueEnum};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
   rdmaprep check my/train:1
   rdmaprep check my/train:1 --target ecs --all
   rdmaprep check docker-archive:train.tar.gz --format json > report.json
+  rdmaprep check my/train:1 -o junit=report.xml -o sarif=report.sarif      text on stdout, and two files
+  rdmaprep check my/train:1 --policy policy.toml --fail-on warn            what a team asks, and no warning
+  rdmaprep check --facts facts.json                                        saved by inspect --format json
   rdmaprep check --list";
 
 #[derive(Debug, Args)]
@@ -22,66 +25,74 @@ Examples:
 pub struct CheckArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "facts"])]
     image: Option<String>,
-    /// Where the image is to run: pai-dlc, ecs or ack
-    #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target)]
-    target: &'static Target,
-    /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    /// Judge saved facts (inspect --format json) instead of an image
+    #[arg(long, value_name = "FILE", conflicts_with = "image")]
+    facts: Option<PathBuf>,
+    #[command(flatten)]
+    judge: JudgeArgs,
+    /// Form of the result on stdout [default: text]
+    #[arg(long, value_enum)]
+    format: Option<ReportFormat>,
+    /// Write the result to a file in some form; may be repeated, and - is stdout
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<ReportFormat>)]
+    outputs: Vec<Destination<ReportFormat>>,
     /// Show what passed, too
     #[arg(long)]
     all: bool,
-    /// List the checks
-    #[arg(long)]
+    /// List the checks, with --format json all that is to be known of them
+    #[arg(long, conflicts_with_all = ["image", "facts", "outputs"])]
     list: bool,
     #[command(flatten)]
     source: source::SourceArgs,
 }
 
-/// A target by its id, for clap.
-pub fn parse_target(name: &str) -> Result<&'static Target, String> {
-    targets::by_id(name).ok_or_else(|| format!("known targets: {}", targets::known()))
+/// Form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReportFormat {
+    Text,
+    Json,
+    // JUnit XML.
+    Junit,
+    // SARIF 2.1.0.
+    Sarif,
+    // Workflow commands of GitHub Actions.
+    Github,
 }
 
 pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if args.list {
-        list(output);
-        return Ok(Exit::Ok);
+        return list(args, output);
     }
-    let facts = source::load_facts(args.image.as_deref().unwrap_or_default(), &args.source, global)?;
-    let report = judge(&facts, args.target);
-    match args.format {
-        Format::Text => output.write(|out, style| write_check(out, &report, args.all, style)),
-        Format::Json => output.json(&report),
-    }
+    let destinations = destinations(args.format, ReportFormat::Text, &args.outputs)?;
+    let judge = args.judge.load()?;
+    let facts = match &args.facts {
+        Some(path) => source::load_saved(path)?,
+        None => source::load_facts(args.image.as_deref().unwrap_or_default(), &args.source, global)?,
+    };
+    let report = judge.judge(&facts);
+    write_everywhere(&destinations, output, |format, out, style| write_report(out, &report, format, args.all, style))?;
     Ok(verdict_exit(report.verdict))
 }
 
-fn list(output: &mut Output) {
-    output.write(|out, _| {
-        for check in &REGISTRY {
-            let severity = match check.severity {
-                Severity::Required => "required",
-                Severity::Advice => "advice",
-            };
-            writeln!(out, "{:<20} {severity:<9} {}", check.id, check.about)?;
-        }
-        Ok(())
-    });
-}
-
-/// Judges facts for a target.
-pub fn judge(facts: &ImageFacts, target: &'static Target) -> Report {
-    let findings = check_image(&Subject { facts, target });
-    Report::new(facts, target.id, target.fabric.id, findings)
-}
-
-pub fn verdict_exit(verdict: Verdict) -> Exit {
-    match verdict {
-        Verdict::Pass => Exit::Ok,
-        Verdict::Fail => Exit::ImageAtFault,
-        Verdict::Unknown => Exit::NotExamined,
+fn write_report(out: &mut dyn Write, report: &Report, format: ReportFormat, all: bool, style: Style) -> io::Result<()> {
+    match format {
+        ReportFormat::Text => write_check(out, report, all, style),
+        ReportFormat::Json => write_json(out, report),
+        ReportFormat::Junit => write_junit(out, report),
+        ReportFormat::Sarif => write_sarif(out, report),
+        ReportFormat::Github => write_github(out, report),
     }
+}
+
+fn list(args: &CheckArgs, output: &mut Output) -> Result<Exit, CliError> {
+    match args.format {
+        None | Some(ReportFormat::Text) => output.write(|out, _| write_list(out, args.judge.target)),
+        Some(ReportFormat::Json) => output.json(&RegistryListing::new()),
+        Some(ReportFormat::Junit | ReportFormat::Sarif | ReportFormat::Github) => {
+            return Err(CliError::Usage("--list has the formats text and json".into()));
+        }
+    }
+    Ok(Exit::Ok)
 }

@@ -10,8 +10,10 @@ use crate::image::ImageError;
 use crate::image::reference::ReferenceError;
 use crate::inspect::InspectError;
 use crate::plan::PlanError;
+use crate::policy::PolicyError;
 use crate::recipe::RecipeError;
 use crate::registry::RegistryError;
+use crate::saved_facts::SavedFactsError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -52,6 +54,15 @@ pub enum CliError {
     Reference(#[from] ReferenceError),
     #[error("reading {path}")]
     File { path: String, source: io::Error },
+    #[error("policy {path}")]
+    Policy { path: String, source: PolicyError },
+    #[error("reading {path}")]
+    FactsFile { path: String, source: io::Error },
+    #[error("facts {path}")]
+    SavedFacts { path: String, source: SavedFactsError },
+    /// Every file that could not be written, with the reason.
+    #[error("{}", describe_failures(.failures))]
+    Write { failures: Vec<(String, io::Error)> },
     #[error("recipe {path}")]
     Recipe { path: String, source: RecipeError },
     #[error("recipe {recipe} is for {expected}, and {image} is {found}")]
@@ -99,6 +110,7 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Reference(_)
+            | CliError::Policy { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
@@ -110,12 +122,16 @@ impl CliError {
             CliError::Registry(error) => registry_exit(error),
             CliError::Nowhere { source, .. } => registry_exit(source),
             CliError::Image { .. }
+            | CliError::FactsFile { .. }
+            | CliError::SavedFacts { .. }
             | CliError::Inspect { .. }
             | CliError::NoSuchImage { .. }
             | CliError::BaseMoved { .. }
             | CliError::Docker(_) => Exit::NotExamined,
             CliError::Build { error, cause } => build_exit(error, cause.as_ref()),
-            CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } => Exit::Host,
+            CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } | CliError::Write { .. } => {
+                Exit::Host
+            }
             CliError::Interrupted => Exit::Interrupted,
         }
     }
@@ -136,6 +152,10 @@ impl CliError {
             | CliError::Registry(_)
             | CliError::Nowhere { .. }
             | CliError::File { .. }
+            | CliError::FactsFile { .. }
+            | CliError::SavedFacts { .. }
+            | CliError::Policy { .. }
+            | CliError::Write { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
@@ -149,6 +169,11 @@ impl CliError {
             | CliError::Interrupted => None,
         }
     }
+}
+
+fn describe_failures(failures: &[(String, io::Error)]) -> String {
+    let failures: Vec<String> = failures.iter().map(|(path, error)| format!("writing {path}: {error}")).collect();
+    failures.join("; ")
 }
 
 /// Engines repeat the whole command of a failed step; here it is named by its beginning.

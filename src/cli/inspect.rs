@@ -1,7 +1,8 @@
 //! `rdmaprep inspect`
 
+use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
 use super::error::{CliError, Exit};
-use super::output::Output;
+use super::output::{Output, write_json};
 use super::{Global, source};
 use crate::report::write_facts;
 use clap::{Args, ValueEnum};
@@ -11,9 +12,12 @@ pub struct InspectArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
     image: String,
-    /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    /// Form of the result on stdout [default: text]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write the result to a file in some form; may be repeated, and - is stdout
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<Format>)]
+    outputs: Vec<Destination<Format>>,
     #[command(flatten)]
     source: source::SourceArgs,
 }
@@ -26,10 +30,11 @@ pub enum Format {
 }
 
 pub fn run(args: &InspectArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    let destinations = destinations(args.format, Format::Text, &args.outputs)?;
     let facts = source::load_facts(&args.image, &args.source, global)?;
-    match args.format {
-        Format::Text => output.write(|out, _| write_facts(out, &facts)),
-        Format::Json => output.json(&facts),
-    }
+    write_everywhere(&destinations, output, |format, out, _| match format {
+        Format::Text => write_facts(out, &facts),
+        Format::Json => write_json(out, &facts),
+    })?;
     Ok(Exit::Ok)
 }

@@ -2,9 +2,12 @@
 
 mod build;
 mod check;
+mod destinations;
 mod diff;
 mod error;
+mod explain;
 mod inspect;
+mod judge;
 mod output;
 mod progress;
 mod render;
@@ -23,11 +26,12 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-erdma     swap its RDMA userspace, check, show what changed
   rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
+  rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
 Exit codes:
   0  every required check passed      3  the image could not be examined, or a required check stayed unknown
   1  the image is at fault            4  the host or a service that it needs is at fault
-  2  bad usage or bad recipe          5  a time limit was reached          130  interrupted";
+  2  bad usage, recipe or policy      5  a time limit was reached          130  interrupted";
 
 /// Makes a CUDA container image ready for RDMA training on a cloud fabric, and proves that it is.
 #[derive(Debug, Parser)]
@@ -81,6 +85,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Judge an image for a target, without running it
     Check(check::CheckArgs),
+    /// Say what a check looks at, what it means and where its rule comes from
+    Explain(explain::ExplainArgs),
     /// Write the Dockerfile that swaps an image's RDMA userspace
     Render(render::RenderArgs),
     /// Render, build through the Docker API, check the result and show what changed
@@ -104,6 +110,7 @@ pub fn run() -> Exit {
     let result = match &cli.command {
         Command::Inspect(args) => inspect::run(args, &cli.global, &mut output),
         Command::Check(args) => check::run(args, &cli.global, &mut output),
+        Command::Explain(args) => explain::run(args, &mut output),
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),

@@ -39,10 +39,7 @@ impl Output {
     }
 
     pub fn json(&mut self, value: &impl serde::Serialize) {
-        self.write(|out, _| {
-            serde_json::to_writer_pretty(&mut *out, value)?;
-            writeln!(out)
-        });
+        self.write(|out, _| write_json(out, value));
     }
 
     /// The first failure, if there was one.
@@ -52,4 +49,10 @@ impl Output {
             None => Ok(()),
         }
     }
+}
+
+/// Writes a value as JSON for people and machines alike.
+pub fn write_json(out: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
 }

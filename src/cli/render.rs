@@ -2,9 +2,10 @@
 
 use super::error::{CliError, Exit};
 use super::output::Output;
-use super::swap::{self, SwapArgs};
+use super::swap::{self, Subject, SwapArgs};
 use super::{Global, source};
 use crate::dockerfile::render_dockerfile;
+use crate::fabric::erdma::ERDMA;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct RenderArgs {
     /// Image (NAME of the daemon, or an archive), or a recipe.toml
-    #[arg(value_name = "IMAGE|RECIPE")]
-    subject: String,
+    #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "facts")]
+    subject: Option<String>,
+    /// Start from saved facts (inspect --format json) instead of an image
+    #[arg(long, value_name = "FILE", conflicts_with = "subject")]
+    facts: Option<PathBuf>,
     /// Write Dockerfile and key into this directory instead of the Dockerfile to stdout
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -30,9 +34,18 @@ pub struct RenderArgs {
 }
 
 pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let subject = swap::read_subject(&args.subject)?;
-    let facts = source::load_facts(&subject.base.to_string(), &args.source, global)?;
-    let swap = args.swap.plan(&subject, facts)?;
+    let (subject, facts) = match &args.facts {
+        Some(path) => {
+            let facts = source::load_saved(path)?;
+            (Subject::image(source::parse(&facts.image.reference)?), facts)
+        }
+        None => {
+            let subject = swap::read_subject(args.subject.as_deref().unwrap_or_default())?;
+            let facts = source::load_facts(&subject.base.to_string(), &args.source, global)?;
+            (subject, facts)
+        }
+    };
+    let swap = args.swap.plan(&subject, &ERDMA, facts)?;
     let text = render_dockerfile(&swap.plan);
     match &args.output {
         None => {

@@ -19,6 +19,7 @@ use crate::image::rootfs::LayerIndex;
 use crate::image::{ConfigFile, DiffIds, Image, ImageError, ReadOptions, RunConfig};
 use crate::inspect::{harvest, inspect};
 use crate::registry::{self, read_image};
+use crate::saved_facts::parse_saved_facts;
 use clap::Args;
 use std::collections::HashMap;
 use std::fs::File;
@@ -134,6 +135,13 @@ pub fn load_facts(text: &str, args: &SourceArgs, global: &Global) -> Result<Imag
         Reference::Registry(name) => super::block_on(or_interrupted(read_registry(name, args))),
         Reference::Name(name) => super::block_on(or_interrupted(read_name(name, args, global))),
     }
+}
+
+/// Reads facts that `inspect --format json` wrote.
+pub fn load_saved(path: &Path) -> Result<ImageFacts, CliError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| CliError::FactsFile { path: name.clone(), source })?;
+    parse_saved_facts(&text).map_err(|source| CliError::SavedFacts { path: name, source })
 }
 
 /// Says what lies at a path.

@@ -3,7 +3,7 @@
 use super::error::CliError;
 use super::source::{self, LayerCache};
 use crate::docker::engine::Engine;
-use crate::fabric::{self, Fabric, RepositoryChoice};
+use crate::fabric::{Fabric, RepositoryChoice};
 use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
 use crate::plan::{KeyFile, SwapOptions, SwapPlan, plan_swap};
@@ -45,12 +45,30 @@ pub struct Subject {
     recipe: Option<(String, Recipe)>,
 }
 
+impl Subject {
+    /// An image of the user's, without a recipe.
+    pub fn image(base: Reference) -> Subject {
+        Subject { base, recipe: None }
+    }
+
+    /// Refuses a recipe that is for another fabric than the target's.
+    pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
+        match &self.recipe {
+            Some((name, recipe)) if recipe.fabric.id != fabric.id => Err(CliError::Usage(format!(
+                "recipe {name} is for {}, and the target has {}\n  choose another --target",
+                recipe.fabric.title, fabric.title
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
 /// Reads IMAGE|RECIPE: a file that ends in `.toml`, or a directory with a `recipe.toml`, is a recipe.
 pub fn read_subject(text: &str) -> Result<Subject, CliError> {
     let path = Path::new(text);
     let file = if path.join("recipe.toml").is_file() { path.join("recipe.toml") } else { path.to_owned() };
     if file.extension().is_none_or(|extension| extension != "toml") {
-        return Ok(Subject { base: source::parse(text)?, recipe: None });
+        return Ok(Subject::image(source::parse(text)?));
     }
     let name = file.display().to_string();
     let content = std::fs::read_to_string(&file).map_err(|source| CliError::File { path: name.clone(), source })?;
@@ -68,9 +86,10 @@ pub struct Swap {
 }
 
 impl SwapArgs {
-    /// Plans the swap of an image whose facts are known.
-    pub fn plan(&self, subject: &Subject, facts: ImageFacts) -> Result<Swap, CliError> {
+    /// Plans the swap of an image whose facts are known, to the fabric of a recipe or else the given one.
+    pub fn plan(&self, subject: &Subject, fabric: &'static Fabric, facts: ImageFacts) -> Result<Swap, CliError> {
         let recipe = subject.recipe.as_ref().map(|(_, recipe)| recipe);
+        let fabric = recipe.map_or(fabric, |recipe| recipe.fabric);
         if let Some((name, recipe)) = &subject.recipe {
             check_distro(name, recipe, &facts)?;
         }
@@ -82,7 +101,6 @@ impl SwapArgs {
             None => None,
         };
         let build_args = parse_build_args(&self.build_args, |name| std::env::var(name).ok())?;
-        let fabric: &'static Fabric = recipe.map_or(fabric::FABRICS[0], |recipe| recipe.fabric);
         let options = SwapOptions {
             repository: RepositoryChoice {
                 mirror: self.mirror.clone().or_else(|| recipe.and_then(|r| r.mirror.clone()).filter(|_| !self.vpc)),
@@ -105,12 +123,13 @@ impl SwapArgs {
     pub async fn plan_from_daemon(
         &self,
         subject: &Subject,
+        fabric: &'static Fabric,
         engine: &Engine,
         name: &str,
         cache: &LayerCache,
     ) -> Result<Swap, CliError> {
         let facts = source::load_daemon(engine, name, cache).await?;
-        self.plan(subject, facts)
+        self.plan(subject, fabric, facts)
     }
 }
 

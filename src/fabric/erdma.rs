@@ -15,9 +15,9 @@ pub static ERDMA: Fabric = Fabric {
     // Both pages install these four; librdmacm1 took a new name with the 64-bit time transition of Ubuntu 24.04.
     apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     // elastic-rdma-drivers, scripts/patches/0014.
-    published_version: "44.1-2",
-    public_mirror: "http://mirrors.aliyun.com/erdma",
-    vpc_mirror: "http://mirrors.cloud.aliyuncs.com/erdma",
+    published_version: Some("44.1-2"),
+    public_mirror: Some("http://mirrors.aliyun.com/erdma"),
+    vpc_mirror: Some("http://mirrors.cloud.aliyuncs.com/erdma"),
     distros: &[
         // The page lists 24.04 once under x86 and once under x86 and Arm; the repository decides.
         SupportedDistro { id: "ubuntu", version: "24.04", suite: "noble/erdma", architectures: X86_AND_ARM },
@@ -25,4 +25,5 @@ pub static ERDMA: Fabric = Fabric {
         SupportedDistro { id: "ubuntu", version: "20.04", suite: "focal/erdma", architectures: X86 },
         SupportedDistro { id: "ubuntu", version: "18.04", suite: "bionic/erdma", architectures: X86 },
     ],
+    is_mellanox: false,
 };

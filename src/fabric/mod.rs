@@ -3,6 +3,7 @@
 //! A fabric is added by a file beside this one and an entry in [`FABRICS`].
 
 pub mod erdma;
+pub mod roce;
 
 use crate::distro::Distro;
 use serde::Serialize;
@@ -20,11 +21,15 @@ pub struct Fabric {
     /// order to try.
     pub apt_packages: &'static [&'static [&'static str]],
     /// Version of the vendor's packages, where one was published.
-    pub published_version: &'static str,
-    pub public_mirror: &'static str,
+    pub published_version: Option<&'static str>,
+    /// `None`: there are no packages besides the distribution's, which are the right ones.
+    pub public_mirror: Option<&'static str>,
     /// Resolves only inside the vendor's VPC.
-    pub vpc_mirror: &'static str,
+    pub vpc_mirror: Option<&'static str>,
+    /// Distributions that the vendor has packages for.
     pub distros: &'static [SupportedDistro],
+    /// Its devices are Mellanox's, so that a Mellanox userspace drives them too.
+    pub is_mellanox: bool,
 }
 
 /// A distribution that the vendor lists.
@@ -39,7 +44,7 @@ pub struct SupportedDistro {
 }
 
 /// Every fabric known.
-pub static FABRICS: [&Fabric; 1] = [&erdma::ERDMA];
+pub static FABRICS: [&Fabric; 2] = [&erdma::ERDMA, &roce::ROCE];
 
 /// Finds a fabric by id.
 pub fn by_id(id: &str) -> Option<&'static Fabric> {
@@ -98,6 +103,10 @@ pub enum RepositoryError {
     )]
     NotListed { title: &'static str, distro: String, architecture: String, known: String },
     #[error(
+        "{title} has no packages of its own to swap in: the distribution's are right for it\n  install them: {remedy}\n  then look at the result with rdmaprep check"
+    )]
+    NoVendorPackages { title: &'static str, remedy: String },
+    #[error(
         "the image does not say which distribution it is (no os-release)\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
     )]
     Unknown,
@@ -113,17 +122,19 @@ impl Fabric {
     /// Chooses the apt repository for an image.
     ///
     /// # Errors
-    /// The vendor does not list the distribution on that architecture, and mirror and suite were not both given.
+    /// The fabric has no packages of its own; or the vendor does not list the distribution on that architecture, and mirror
+    /// and suite were not both given.
     pub fn apt_repository(
         &self,
         distro: Option<&Distro>,
         architecture: &str,
         choice: &RepositoryChoice,
     ) -> Result<Repository, RepositoryError> {
+        let (public_mirror, vpc_mirror) = self.vendor_mirrors()?;
         let mirror = match &choice.mirror {
             Some(mirror) => check_mirror(mirror)?,
-            None if choice.vpc => self.vpc_mirror,
-            None => self.public_mirror,
+            None if choice.vpc => vpc_mirror,
+            None => public_mirror,
         };
         let listed = distro.and_then(|distro| self.supported(distro, architecture));
         let suite = match (&choice.suite, listed) {
@@ -154,12 +165,30 @@ impl Fabric {
         })
     }
 
+    /// The vendor's public mirror, and the one inside its VPC.
+    ///
+    /// # Errors
+    /// The fabric has no packages of its own: nothing can be swapped in.
+    pub fn vendor_mirrors(&self) -> Result<(&'static str, &'static str), RepositoryError> {
+        match (self.public_mirror, self.vpc_mirror) {
+            (Some(public), Some(vpc)) => Ok((public, vpc)),
+            _ => Err(RepositoryError::NoVendorPackages { title: self.title, remedy: self.distribution_packages() }),
+        }
+    }
+
     fn supported(&self, distro: &Distro, architecture: &str) -> Option<&SupportedDistro> {
         self.distros.iter().find(|known| {
             known.id == distro.id
                 && Some(known.version) == distro.version.as_deref()
                 && known.architectures.contains(&architecture)
         })
+    }
+
+    /// The line of a Dockerfile that installs the distribution's own packages, on Debian and its derivatives.
+    pub fn distribution_packages(&self) -> String {
+        // The last name is the one that older distributions have; newer ones provide it.
+        let names: Vec<&str> = self.apt_packages.iter().filter_map(|names| names.last().copied()).collect();
+        format!("RUN apt-get update && apt-get install -y --no-install-recommends {}", names.join(" "))
     }
 
     /// The supported distributions as one line.
@@ -237,6 +266,22 @@ mod tests {
         assert_eq!(repository_.suite, "bookworm/erdma");
         let only_mirror = RepositoryChoice { mirror, ..Default::default() };
         assert!(repository(debian, "amd64", only_mirror).is_err());
+    }
+
+    /// The distribution's packages are right: nothing is to be swapped, whatever mirror is given.
+    #[test]
+    fn a_fabric_without_packages_of_its_own() {
+        let mirror = Some("http://127.0.0.1:8000/m".to_owned());
+        for choice in [
+            RepositoryChoice::default(),
+            RepositoryChoice { vpc: true, ..Default::default() },
+            RepositoryChoice { mirror, suite: Some("jammy/m".into()), vpc: false },
+        ] {
+            let error = roce::ROCE.apt_repository(parse_os_release(JAMMY).as_ref(), "amd64", &choice).unwrap_err();
+            let said = error.to_string();
+            assert!(matches!(error, RepositoryError::NoVendorPackages { .. }), "{said}");
+            assert!(said.contains("libibverbs1 ibverbs-providers ibverbs-utils librdmacm1"), "{said}");
+        }
     }
 
     #[test]

@@ -1,20 +1,33 @@
-//! Facts and findings → text for people, JSON for machines.
+//! Facts and findings → text for people, JSON, JUnit, SARIF and GitHub annotations for machines.
 //!
 //! Writers take a `&mut dyn Write`; nothing here decides or prints on its own.
 
+mod github;
+mod junit;
+mod registry;
+mod sarif;
+mod schema;
 mod text;
 
+pub use github::write_github;
+pub use junit::write_junit;
+pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
+pub use sarif::write_sarif;
 pub use text::{Style, write_check, write_diff, write_facts};
 
-use crate::checks::{Finding, Verdict};
+use crate::checks::{Bar, Finding, Status, Verdict};
 use crate::facts::{ImageFacts, ImageIdentity};
+use crate::policy::PolicyUse;
+use crate::targets::Target;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Version of the report's JSON form.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The result of `check`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     pub schema_version: u32,
     /// Version of rdmaprep.
@@ -22,20 +35,106 @@ pub struct Report {
     pub target: String,
     pub fabric: String,
     pub verdict: Verdict,
+    /// From where on a finding counts.
+    #[serde(default)]
+    pub fail_on: Bar,
+    /// What a policy changed; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyUse>,
     pub image: ImageIdentity,
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    pub fn new(facts: &ImageFacts, target: &str, fabric: &str, findings: Vec<Finding>) -> Report {
+    pub fn new(
+        facts: &ImageFacts,
+        target: &Target,
+        findings: Vec<Finding>,
+        fail_on: Bar,
+        policy: Option<PolicyUse>,
+    ) -> Report {
         Report {
             schema_version: SCHEMA_VERSION,
             rdmaprep_version: env!("CARGO_PKG_VERSION").to_owned(),
-            target: target.to_owned(),
-            fabric: fabric.to_owned(),
-            verdict: crate::checks::verdict(&findings),
+            target: target.id.to_owned(),
+            fabric: target.fabric.id.to_owned(),
+            verdict: crate::checks::verdict(&findings, fail_on),
+            fail_on,
+            policy,
             image: facts.image.clone(),
             findings,
         }
+    }
+}
+
+impl Report {
+    /// `1 failed, 2 warned, 11 passed`
+    fn counts(&self) -> String {
+        let count = |status| self.findings.iter().filter(|finding| finding.status == status).count();
+        let parts: Vec<String> = [
+            (Status::Fail, "failed"),
+            (Status::Unknown, "unknown"),
+            (Status::Warn, "warned"),
+            (Status::Pass, "passed"),
+            (Status::Skip, "skipped"),
+        ]
+        .into_iter()
+        .filter(|(status, _)| count(*status) > 0)
+        .map(|(status, word)| format!("{} {word}", count(status)))
+        .collect();
+        parts.join(", ")
+    }
+
+    /// `FAIL for pai-dlc: 1 failed, 13 passed`
+    fn headline(&self) -> String {
+        format!("{} for {}: {}", verdict_word(self.verdict), self.target, self.counts())
+    }
+}
+
+fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "PASS",
+        Verdict::Fail => "FAIL",
+        Verdict::Unknown => "UNKNOWN",
+    }
+}
+
+/// A status as JSON and people's text spell it.
+fn status_word(status: Status) -> &'static str {
+    match status {
+        Status::Pass => "pass",
+        Status::Skip => "skip",
+        Status::Warn => "warn",
+        Status::Unknown => "unknown",
+        Status::Fail => "fail",
+    }
+}
+
+/// A text of an image's, fit for a terminal or log: whoever made the image chose its file names, and a control character in
+/// one must not recolour, hide or reorder what is read.
+fn visible(text: &str) -> Cow<'_, str> {
+    // The bidirectional overrides and isolates (Unicode 16, Bidi_Control).
+    let hides = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(hides) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect())
+}
+
+/// Summary, evidence and remedy of a finding, a line each.
+fn details(finding: &Finding) -> String {
+    let remedy = finding.remedy.iter().map(|remedy| format!("remedy: {remedy}"));
+    let lines = [finding.summary.clone()].into_iter().chain(finding.evidence.iter().cloned()).chain(remedy);
+    lines.map(|line| visible(&line).into_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(visible("/opt/\u{fc}/a b"), "/opt/\u{fc}/a b");
+        assert_eq!(visible("a\u{1b}[2Jb\nc\u{202e}d"), "a\\u{1b}[2Jb\\u{a}c\\u{202e}d");
     }
 }

@@ -1,9 +1,10 @@
 //! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
 
-use super::Report;
-use crate::checks::{Status, Verdict};
+use super::{Report, status_word, verdict_word, visible};
+use crate::checks::{Bar, Status, Verdict};
 use crate::diff::ImageDiff;
 use crate::facts::{ImageFacts, ImageIdentity, NcclKind};
+use crate::policy::{Level, PolicyUse};
 use crate::units::{ByteDelta, Bytes};
 use std::io::{self, Write};
 
@@ -17,6 +18,10 @@ impl Style {
     /// Wraps a word in an SGR code.
     fn paint(self, code: &str, word: &str) -> String {
         if self.colour { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
+    }
+
+    pub(super) fn bold(self, word: &str) -> String {
+        self.paint("1", word)
     }
 
     fn status(self, status: Status) -> String {
@@ -35,10 +40,10 @@ const EVIDENCE_SHOWN: usize = 8;
 
 /// Writes the result of `check`. `all` shows also what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    writeln!(out, "{} ({})", report.image.reference, identity(&report.image))?;
+    writeln!(out, "{} ({})", visible(&report.image.reference), identity(&report.image))?;
     let shown = report.findings.iter().filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
     for finding in shown {
-        writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, finding.summary)?;
+        writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, visible(&finding.summary))?;
         if matches!(finding.status, Status::Pass | Status::Skip) {
             continue;
         }
@@ -48,7 +53,7 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
         for line in evidence {
             lines += 1;
             if lines <= EVIDENCE_SHOWN {
-                writeln!(out, "             {line}")?;
+                writeln!(out, "             {}", visible(line))?;
             } else {
                 more += 1;
             }
@@ -57,27 +62,47 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
             writeln!(out, "             and {more} more (--format json shows all)")?;
         }
         if let Some(remedy) = &finding.remedy {
-            writeln!(out, "             remedy: {remedy}")?;
+            writeln!(out, "             remedy: {}", visible(remedy))?;
         }
     }
-    let count = |status| report.findings.iter().filter(|finding| finding.status == status).count();
-    let verdict = match report.verdict {
-        Verdict::Pass => style.paint("1;32", "PASS"),
-        Verdict::Fail => style.paint("1;31", "FAIL"),
-        Verdict::Unknown => style.paint("1;35", "UNKNOWN"),
+    if let Some(policy) = &report.policy {
+        write_policy(out, policy, style)?;
+    }
+    let colour = match report.verdict {
+        Verdict::Pass => "1;32",
+        Verdict::Fail => "1;31",
+        Verdict::Unknown => "1;35",
     };
-    let parts: Vec<String> = [
-        (Status::Fail, "failed"),
-        (Status::Unknown, "unknown"),
-        (Status::Warn, "warned"),
-        (Status::Pass, "passed"),
-        (Status::Skip, "skipped"),
-    ]
-    .into_iter()
-    .filter(|(status, _)| count(*status) > 0)
-    .map(|(status, word)| format!("{} {word}", count(status)))
-    .collect();
-    writeln!(out, "{verdict} for {}: {}", report.target, parts.join(", "))
+    let verdict = style.paint(colour, verdict_word(report.verdict));
+    let bar = match report.fail_on {
+        Bar::Fail => "",
+        Bar::Warn => " (warnings count)",
+    };
+    writeln!(out, "{verdict} for {}{bar}: {}", report.target, report.counts())
+}
+
+/// Writes what a policy changed, so that nobody takes its verdict for the target's.
+fn write_policy(out: &mut dyn Write, policy: &PolicyUse, style: Style) -> io::Result<()> {
+    writeln!(out, "  {}  {}", style.paint("36", "policy "), policy.file)?;
+    for change in &policy.minimums {
+        let was = change.was.as_deref().unwrap_or("none");
+        writeln!(out, "             minimum {}: {was} -> {}", change.of, change.now)?;
+    }
+    for change in &policy.overrides {
+        let found = change.found.map(|status| format!(", found {}", status_word(status))).unwrap_or_default();
+        let reason = change.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let (was, now) = (level_word(change.was), level_word(change.now));
+        writeln!(out, "             {}: {was} -> {now}{found}{reason}", change.check)?;
+    }
+    Ok(())
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Required => "required",
+        Level::Advice => "advice",
+        Level::Off => "off",
+    }
 }
 
 /// What an image was resolved to.
@@ -149,7 +174,7 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     for (name, value) in rows {
         let value = if value.is_empty() { "none" } else { &value };
         for (at, line) in value.lines().enumerate() {
-            writeln!(out, "{:<16}{line}", if at == 0 { name } else { "" })?;
+            writeln!(out, "{:<16}{}", if at == 0 { name } else { "" }, visible(line))?;
         }
     }
     Ok(())
@@ -200,11 +225,17 @@ pub fn write_diff(out: &mut dyn Write, diff: &ImageDiff, style: Style) -> io::Re
                 (None, None) => String::new(),
             };
             let outside = if change.expected { "" } else { "   outside the RDMA set" };
-            writeln!(out, "  {} {:<28} {versions}{outside}", style.paint(code, sign), change.package)?;
+            writeln!(
+                out,
+                "  {} {:<28} {}{outside}",
+                style.paint(code, sign),
+                visible(&change.package),
+                visible(&versions)
+            )?;
         }
     }
     for note in &diff.other {
-        writeln!(out, "  {} {note}", style.paint("33", "~"))?;
+        writeln!(out, "  {} {}", style.paint("33", "~"), visible(note))?;
     }
     writeln!(
         out,

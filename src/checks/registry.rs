@@ -1,0 +1,275 @@
+//! The checks and what is to be known of each: for reports, `check --list` and `explain`.
+//!
+//! A new check is a function in this folder and an entry here; everything else follows from the entry.
+
+use super::Severity::{self, Advice, Required};
+use super::{Outcome, Subject, packages, stack, verbs};
+use crate::targets::{TARGETS, Target};
+use serde::Serialize;
+
+/// One check and what it means.
+#[derive(Debug, Serialize)]
+pub struct Check {
+    /// Stable, kebab-case.
+    pub id: &'static str,
+    /// What it is for a target that `exceptions` does not name.
+    pub severity: Severity,
+    /// Targets (by id) for which it is something else.
+    #[serde(skip)]
+    pub exceptions: &'static [(&'static str, Severity)],
+    /// What it looks at, in one sentence.
+    pub about: &'static str,
+    /// The parts of [`crate::facts::ImageFacts`] that it rests on, by their names in JSON.
+    pub needs: &'static [&'static str],
+    /// What it means for a job when it does not pass.
+    pub why: &'static str,
+    /// What to do, in general; a finding has the remedy for its own image.
+    pub remedy: &'static str,
+    /// Where the rule comes from.
+    pub source: &'static str,
+    #[serde(skip)]
+    pub(super) run: fn(&Subject<'_>) -> Outcome,
+}
+
+impl Check {
+    /// What the check is for a target.
+    pub fn severity_for(&self, target: &Target) -> Severity {
+        self.exceptions.iter().find(|(id, _)| *id == target.id).map_or(self.severity, |(_, severity)| *severity)
+    }
+
+    /// The ids of the targets for which it has a severity.
+    pub fn targets_with(&self, severity: Severity) -> Vec<&'static str> {
+        TARGETS.iter().filter(|target| self.severity_for(target) == severity).map(|target| target.id).collect()
+    }
+}
+
+/// Finds a check by id.
+pub fn by_id(id: &str) -> Option<&'static Check> {
+    REGISTRY.iter().find(|check| check.id == id)
+}
+
+/// The ids that a mistyped one may have meant, best first.
+pub fn closest(id: &str) -> Vec<&'static str> {
+    // Below this, Jaro-Winkler finds likeness in everything; clap uses 0.7 for its own suggestions.
+    const ALIKE: f64 = 0.75;
+    const SUGGESTED: usize = 3;
+    let id = id.to_ascii_lowercase();
+    let mut alike: Vec<(f64, &str)> = REGISTRY
+        .iter()
+        .map(|check| (strsim::jaro_winkler(&id, check.id), check.id))
+        .filter(|(s, _)| *s > ALIKE)
+        .collect();
+    alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    alike.into_iter().take(SUGGESTED).map(|(_, id)| id).collect()
+}
+
+/// Every static check, in the order in which reports show them.
+pub static REGISTRY: &[Check] = &[
+    Check {
+        id: "image-config",
+        severity: Required,
+        exceptions: &[],
+        about: "The image has a config, so that its Env and User are known.",
+        needs: &["config"],
+        why: "Without the config nobody knows the PATH, LD_LIBRARY_PATH and NCCL settings that a job starts with, so \
+              every check that rests on them would guess.",
+        remedy: "Pull or load the image again: the engine's store holds only a part of it.",
+        source: "OCI image specification 1.1, config.md: `config` is where Env, User and Entrypoint are",
+        run: stack::image_config,
+    },
+    Check {
+        id: "platform",
+        severity: Required,
+        exceptions: &[],
+        about: "The image is for Linux on amd64 or arm64.",
+        needs: &["image"],
+        why: "The platforms' GPU nodes are of these two kinds, and the fabrics' packages exist for no other: the \
+              container ends with `exec format error`, or has no provider for its network device.",
+        remedy: "Build or pull the image for linux/amd64 (or linux/arm64, where the nodes are).",
+        source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", list of images, read 2026-11",
+        run: stack::platform,
+    },
+    Check {
+        id: "distro-listed",
+        severity: Advice,
+        exceptions: &[],
+        about: "The fabric's vendor lists the distribution.",
+        needs: &["distro", "image"],
+        why: "For another distribution there is no vendor repository, so nobody has tried its libraries together with \
+              the vendor's, and `rdmaprep build` needs --mirror and --suite.",
+        remedy: "Start from a listed distribution, or give `rdmaprep build` a mirror that has packages for this one.",
+        source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", list of images, read 2026-11",
+        run: stack::distro_listed,
+    },
+    Check {
+        id: "package-database",
+        severity: Required,
+        exceptions: &[],
+        about: "The package database can be read.",
+        needs: &["packages"],
+        why: "Which build of the RDMA userspace is installed stands there; without it a Mellanox build cannot be ruled \
+              out.",
+        remedy: "Keep /var/lib/dpkg in the image: do not delete it to save space.",
+        source: "dpkg-query(1), \"Package information\"; deb-control(5)",
+        run: packages::package_database,
+    },
+    Check {
+        id: "packages-consistent",
+        severity: Advice,
+        exceptions: &[],
+        about: "Every installed package is complete and has its dependencies.",
+        needs: &["packages"],
+        why: "The image may work as it is, and the next `apt-get install` in it stops with `Unmet dependencies`.",
+        remedy: "RUN apt-get update && apt-get install -y --fix-broken",
+        source: "ROCm/MAD issue 200: packages torn out with `dpkg -r --force-all`",
+        run: packages::packages_consistent,
+    },
+    Check {
+        id: "ofed-packages",
+        severity: Required,
+        // Its devices are Mellanox's.
+        exceptions: &[("cce", Advice)],
+        about: "No package of the RDMA userspace is a Mellanox build.",
+        needs: &["packages"],
+        why: "MLNX_OFED's libibverbs brings the providers of Mellanox devices. Its versions sort above every other, so \
+              `apt-get install` keeps it without a word, the fabric's device is not opened and NCCL falls back to TCP.",
+        remedy: "rdmaprep build IMAGE -t NEW",
+        source: "openucx/ucx issue 6662; `dpkg --compare-versions 2307mlnx47-1.2310119 gt 44.1-2`, run on Debian 12",
+        run: packages::ofed_packages,
+    },
+    Check {
+        id: "ofed-leftovers",
+        severity: Advice,
+        exceptions: &[],
+        about: "Nothing of a Mellanox OFED installation is left.",
+        needs: &["ofed", "packages"],
+        why: "An apt source that is left brings OFED back at the next apt run; directories cost space, and one on the \
+              loader's path can be loaded in place of the right library.",
+        remedy: "rdmaprep build IMAGE -t NEW",
+        source: "openucx/ucx issue 6576: OFED unpacked beside the package database; MLNX_OFED 23.10, apt source it writes",
+        run: packages::ofed_leftovers,
+    },
+    Check {
+        id: "libibverbs",
+        severity: Required,
+        exceptions: &[],
+        about: "The loader finds libibverbs.so.1, which NCCL opens.",
+        needs: &["verbs"],
+        why: "NCCL opens libibverbs at run time; where it is not found NCCL says so only at INFO level and uses TCP.",
+        remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's libibverbs1 and ibverbs-providers",
+        source: "NVIDIA/nccl, src/misc/ibvsymbols.cc; NVIDIA/nvidia-container-toolkit issue 1877",
+        run: verbs::libibverbs,
+    },
+    Check {
+        id: "rdma-provider",
+        severity: Required,
+        exceptions: &[],
+        about: "libibverbs can open a provider for the fabric's device.",
+        needs: &["verbs", "packages"],
+        why: "A device without its provider is not listed: NCCL finds no RDMA device and uses TCP, without an error.",
+        remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's ibverbs-providers",
+        source: "rdma-core v22 to v64, libibverbs/dynamic_driver.c and CMakeLists.txt (private ABI); \
+                 linux-rdma/perftest issue 262; horovod/horovod issue 1117",
+        run: verbs::rdma_provider,
+    },
+    Check {
+        id: "rdma-vendor-build",
+        severity: Advice,
+        exceptions: &[],
+        about: "The RDMA userspace is the fabric vendor's build, not the distribution's.",
+        needs: &["verbs", "packages"],
+        why: "rdma-core has an eRDMA provider since v43, but its answer from the kernel driver is laid out otherwise than \
+              in the vendor's build while both claim the same ABI: whether the two work together is not established.",
+        remedy: "rdmaprep build IMAGE -t NEW",
+        source: "alibaba/elastic-rdma-drivers 0.2.37, erdma-abi.h beside rdma-core v64, kernel-headers/rdma/erdma-abi.h",
+        run: verbs::vendor_build,
+    },
+    Check {
+        id: "driver-files",
+        severity: Advice,
+        exceptions: &[],
+        about: "Every file in /etc/libibverbs.d names a provider that is there.",
+        needs: &["verbs"],
+        why: "libibverbs warns of each at every start; the warning is often taken for the cause of something else.",
+        remedy: "RUN rm -f the file that names a provider which is not there",
+        source: "NVIDIA/nccl issue 1044; rdma-core, libibverbs/dynamic_driver.c",
+        run: verbs::driver_files,
+    },
+    Check {
+        id: "nccl-version",
+        severity: Required,
+        exceptions: &[],
+        about: "NCCL, as each consumer gets it, is new enough for the target.",
+        needs: &["nccl"],
+        why: "The platform supports its fabric from this version on. torch may have its own copy, which is the one that \
+              counts for it.",
+        remedy: "RUN pip install a newer nvidia-nccl-cu12, or apt-get install a newer libnccl2, or take a newer torch",
+        source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: NCCL 2.19 or later",
+        run: stack::nccl_version,
+    },
+    Check {
+        id: "cuda-version",
+        severity: Required,
+        exceptions: &[],
+        about: "CUDA is new enough for the target.",
+        needs: &["cuda"],
+        why: "The platform supports its fabric from this version on.",
+        remedy: "Start from an image with a newer CUDA.",
+        source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: CUDA 12.1 or later",
+        run: stack::cuda_version,
+    },
+    Check {
+        id: "python3",
+        severity: Advice,
+        exceptions: &[("pai-dlc", Required)],
+        about: "python3 is on the PATH, where the target needs it.",
+        needs: &["python3", "config"],
+        why: "PAI-DLC starts the processes of a job with python3: without it the job ends before its first line.",
+        remedy: "RUN apt-get update && apt-get install -y --no-install-recommends python3",
+        source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: Python 3",
+        run: stack::python3,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::testing::good;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_unique_and_kebab_case() {
+        let ids: BTreeSet<&str> = REGISTRY.iter().map(|check| check.id).collect();
+        assert_eq!(ids.len(), REGISTRY.len());
+        for id in ids {
+            assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
+        }
+    }
+
+    #[test]
+    fn every_entry_says_what_there_is_to_know() {
+        let facts = serde_json::to_value(good()).unwrap();
+        for check in REGISTRY {
+            for text in [check.about, check.why, check.remedy, check.source] {
+                assert!(text.len() >= 20 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
+            }
+            assert!(check.about.ends_with('.') && check.why.ends_with('.'), "{}", check.id);
+            assert!(!check.needs.is_empty(), "{}", check.id);
+            for part in check.needs {
+                assert!(facts.get(part).is_some(), "{}: the facts have no {part}", check.id);
+            }
+            for (target, severity) in check.exceptions {
+                assert!(crate::targets::by_id(target).is_some(), "{}: no target {target}", check.id);
+                assert_ne!(*severity, check.severity, "{}: {target} is no exception", check.id);
+            }
+        }
+    }
+
+    #[test]
+    fn mistyped_ids_find_what_was_meant() {
+        for (typed, meant) in [("ofed-package", "ofed-packages"), ("NCCL-Version", "nccl-version"), ("provider", "")] {
+            assert_eq!(closest(typed).first().copied().unwrap_or_default(), meant, "{typed}: {:?}", closest(typed));
+        }
+        assert_eq!(closest("zzzz"), Vec::<&str>::new());
+    }
+}

@@ -1,0 +1,53 @@
+//! Report → JUnit XML: a test case for every check.
+//!
+//! A failure is what counts against the image; what could not be determined is an error, never a pass; a warning that does
+//! not count is a passed test with the warning as its output.
+
+use super::{Report, details, status_word};
+use crate::checks::{Finding, Status, Verdict};
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
+use std::io::{self, Write};
+
+/// Writes the report as JUnit XML.
+pub fn write_junit(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let mut suite = TestSuite::new(format!("{} for {}", report.image.reference, report.target));
+    suite.add_property(("rdmaprep.version", report.rdmaprep_version.as_str()));
+    suite.add_property(("rdmaprep.target", report.target.as_str()));
+    suite.add_property(("rdmaprep.image.id", report.image.id.as_str()));
+    suite.add_test_cases(report.findings.iter().map(|finding| test_case(report, finding)));
+    let mut junit = quick_junit::Report::new("rdmaprep");
+    junit.add_test_suite(suite);
+    junit.serialize(out).map_err(io::Error::other)
+}
+
+fn test_case(report: &Report, finding: &Finding) -> TestCase {
+    let mut warning = None;
+    let status = match (finding.status, finding.weight(report.fail_on)) {
+        (Status::Skip, _) => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(finding.summary.as_str());
+            status
+        }
+        (Status::Unknown, _) => non_success(NonSuccessKind::Error, finding),
+        (Status::Fail | Status::Warn, Verdict::Fail) => non_success(NonSuccessKind::Failure, finding),
+        (Status::Fail | Status::Warn, _) => {
+            warning = Some(format!("{}: {}", status_word(finding.status), details(finding)));
+            TestCaseStatus::success()
+        }
+        (Status::Pass, _) => TestCaseStatus::success(),
+    };
+    let mut case = TestCase::new(finding.check.as_str(), status);
+    case.set_classname(format!("rdmaprep.{}", report.target));
+    if let Some(warning) = warning {
+        case.set_system_out(warning);
+    }
+    case
+}
+
+fn non_success(kind: NonSuccessKind, finding: &Finding) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_type(status_word(finding.status));
+    status.set_message(finding.summary.as_str());
+    status.set_description(details(finding));
+    status
+}

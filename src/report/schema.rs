@@ -1,0 +1,53 @@
+//! The JSON Schemas in `schemas/`: made from the types, so that they cannot drift apart. Only tests have them.
+//!
+//! `UPDATE_SCHEMAS=1 cargo test --lib schema` writes them anew.
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::{self, ImageFacts};
+    use crate::report::{self, Report};
+    use schemars::JsonSchema;
+    use schemars::generate::SchemaSettings;
+    use serde_json::{Value, json};
+
+    /// The schema of what is written, for one version of the form.
+    fn schema<T: JsonSchema>(title: &str, version: u32) -> String {
+        let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+        let mut schema = generator.into_root_schema_for::<T>().to_value();
+        schema["title"] = json!(title);
+        schema["properties"]["schema_version"] = json!({"description": "Version of this form.", "const": version});
+        // Line breaks of the source are none of the text's.
+        join_lines(&mut schema);
+        serde_json::to_string_pretty(&schema).unwrap() + "\n"
+    }
+
+    fn join_lines(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    match value {
+                        Value::String(text) if key == "description" => *text = text.replace('\n', " "),
+                        other => join_lines(other),
+                    }
+                }
+            }
+            Value::Array(list) => list.iter_mut().for_each(join_lines),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_schemas_are_those_of_the_types() {
+        for (name, made) in [
+            ("facts", schema::<ImageFacts>("What rdmaprep inspect --format json writes", facts::SCHEMA_VERSION)),
+            ("report", schema::<Report>("What rdmaprep check --format json writes", report::SCHEMA_VERSION)),
+        ] {
+            let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+                std::fs::write(&path, &made).unwrap();
+            }
+            let kept = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(kept == made, "{path} is not what the types say: UPDATE_SCHEMAS=1 cargo test --lib schema");
+        }
+    }
+}

@@ -178,7 +178,10 @@ pub fn plan_swap(
     match facts.packages.manager {
         PackageManager::Dpkg => {}
         PackageManager::DpkgStatusD => return Err(PlanError::NotApt("distroless: it has no apt")),
-        PackageManager::RpmUnread => return Err(PlanError::NotApt("it has an rpm database")),
+        PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {
+            return Err(PlanError::NotApt("it has an rpm database"));
+        }
+        PackageManager::Unreadable => return Err(PlanError::NotApt("its package database cannot be read")),
         PackageManager::None => return Err(PlanError::NotApt("no package database was found")),
     }
     check_options(options)?;

@@ -24,8 +24,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that one module alone may use.
-const ONLY_IN: &[(&str, &str)] =
-    &[("bollard", "docker"), ("clap", "cli"), ("indicatif", "cli"), ("minijinja", "dockerfile")];
+const ONLY_IN: &[(&str, &str)] = &[
+    ("bollard", "docker"),
+    ("clap", "cli"),
+    ("indicatif", "cli"),
+    ("minijinja", "dockerfile"),
+    ("rpm_version", "inspect"),
+];
 
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();

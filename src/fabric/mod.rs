@@ -70,6 +70,59 @@ pub const RDMA_CORE_PACKAGES: [&str; 20] = [
     "srptools",
 ];
 
+/// The same for rpm: binary packages of rdma-core (`redhat/rdma-core.spec` and `suse/rdma-core.spec` of 22 to 64), the
+/// libraries that MLNX_OFED 4 had as packages of their own, and perftest, which each OFED builds for its libibverbs.
+pub const RDMA_RPM_PACKAGES: [&str; 29] = [
+    "ibacm",
+    "infiniband-diags",
+    "infiniband-diags-compat",
+    "iwpmd",
+    "libibcm",
+    "libibmad",
+    "libibmad-devel",
+    "libibmad5",
+    "libibnetdisc5",
+    "libibumad",
+    "libibumad-devel",
+    "libibumad3",
+    "libibverbs",
+    "libibverbs-devel",
+    "libibverbs-devel-static",
+    "libibverbs-utils",
+    "libibverbs1",
+    "librdmacm",
+    "librdmacm-devel",
+    "librdmacm-utils",
+    "librdmacm1",
+    "perftest",
+    "python3-pyverbs",
+    "rdma-core",
+    "rdma-core-devel",
+    "rdma-ndd",
+    "rsocket",
+    "srp_daemon",
+    "srptools",
+];
+
+/// Providers that were rpm packages of their own before rdma-core (RHEL up to 7.3, MLNX_OFED 4): their files stand in the
+/// way of a newer libibverbs. SUSE still splits two off, under other names.
+pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
+    "libcxgb3",
+    "libcxgb4",
+    "libhfi1verbs",
+    "libhns",
+    "libi40iw",
+    "libipathverbs",
+    "libmlx4",
+    "libmlx4-devel",
+    "libmlx5",
+    "libmlx5-devel",
+    "libmthca",
+    "libnes",
+    "libocrdma",
+    "librxe",
+];
+
 /// Where the vendor's packages come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Repository {

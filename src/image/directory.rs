@@ -65,7 +65,7 @@ pub fn index_directory(root: &Path, harvest: Harvest<'_>) -> Result<LayerIndex, 
                 }
                 let kept = match harvest(&path, size) {
                     Want::Nothing => Kept::Nothing,
-                    Want::Content | Want::Markers => {
+                    Want::Content | Want::Database | Want::Markers => {
                         if has_attribute(&entry.path(), METACOPY_ATTRIBUTE).map_err(failed)? {
                             return Err(LayerError::EngineFeature("files without their data"));
                         }

@@ -1,6 +1,6 @@
 //! What Mellanox OFED or DOCA left behind: packages, apt sources and keys, directories, loader configuration.
 
-use super::{absolute, packages};
+use super::{absolute, packages, yum};
 use crate::facts::{AptSource, OfedDirectory, OfedFacts, PackageFacts};
 use crate::image::rootfs::{Node, RootFs};
 use std::collections::BTreeSet;
@@ -36,6 +36,7 @@ pub fn load_ofed(fs: &RootFs, packages: &PackageFacts) -> OfedFacts {
             .collect(),
         apt_keys: load_keys(fs, &apt_sources),
         apt_sources,
+        yum_repos: yum::load_repos(fs, names_ofed_repository),
         directories: load_directories(fs, packages),
         loader_configs: fs
             .list(LOADER_CONFIG_DIR)

@@ -1,53 +1,48 @@
-//! Package databases → [`PackageFacts`], and which package owns a path.
-//!
-//! dpkg is read from `status` and `status.d`. An rpm database is only noticed: "not read" must never look like "no
-//! packages".
+//! dpkg: `status` and `status.d` → packages, their dependencies, and the files that they own.
 
-use super::InspectError;
-use crate::facts::{Package, PackageFacts, PackageManager, PackageState};
+use super::{InspectError, Visitor};
+use crate::facts::{Package, PackageFacts, PackageState};
 use crate::image::rootfs::RootFs;
 use debversion::Version;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::HashMap;
 use std::fmt;
 
 const STATUS: &str = "var/lib/dpkg/status";
+/// One file for each package, as distroless images have them: without a `Status` line, beside a `.md5sums` of its files.
 const STATUS_D: &str = "var/lib/dpkg/status.d";
+const CHECKSUMS: &str = ".md5sums";
 const INFO: &str = "var/lib/dpkg/info";
-
-/// Places of an rpm database, in the order in which rpm's own defaults moved.
-const RPM_DATABASES: [&str; 3] = ["var/lib/rpm", "usr/lib/sysimage/rpm", "usr/share/rpm"];
-const RPM_FILES: [&str; 3] = ["rpmdb.sqlite", "Packages.db", "Packages"];
+/// Architectures that dpkg may install, its own first.
+const ARCHITECTURES: &str = "var/lib/dpkg/arch";
+/// Three lines for each file that a package put another's in place of: path, new path, package.
+const DIVERSIONS: &str = "var/lib/dpkg/diversions";
 
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
-    path == STATUS
+    [STATUS, ARCHITECTURES, DIVERSIONS].contains(&path)
         || path.strip_prefix("var/lib/dpkg/status.d/").is_some_and(|name| !name.contains('/'))
         || path.strip_prefix("var/lib/dpkg/info/").is_some_and(|name| name.ends_with(".list"))
 }
 
-/// Reads the package database.
-///
-/// # Errors
-/// A database that is there and cannot be read.
-pub fn load_packages(fs: &RootFs, architecture: &str) -> Result<PackageFacts, InspectError> {
-    let (manager, mut list) = if fs.exists(STATUS) {
-        (PackageManager::Dpkg, parse_database(fs, STATUS)?)
-    } else if !fs.list(STATUS_D).is_empty() {
-        let mut list = Vec::new();
-        for name in fs.list(STATUS_D).into_iter().filter(|name| !name.ends_with(".md5sums")) {
-            list.extend(parse_database(fs, &format!("{STATUS_D}/{name}"))?);
-        }
-        (PackageManager::DpkgStatusD, list)
-    } else if RPM_DATABASES.iter().any(|dir| RPM_FILES.iter().any(|file| fs.exists(&format!("{dir}/{file}")))) {
-        (PackageManager::RpmUnread, Vec::new())
-    } else {
-        (PackageManager::None, Vec::new())
-    };
-    list.sort_by(|a, b| {
-        let foreign = |package: &Package| package.architecture != architecture && package.architecture != "all";
-        (&a.name, foreign(a), &a.architecture).cmp(&(&b.name, foreign(b), &b.architecture))
-    });
-    Ok(PackageFacts { manager, list })
+/// Reads `status`. `None`: there is none.
+pub fn load_status(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
+    fs.exists(STATUS).then(|| parse_database(fs, STATUS)).transpose()
+}
+
+/// Reads `status.d`. `None`: there is none, or nothing is in it.
+pub fn load_status_d(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
+    let names = fs.list(STATUS_D);
+    let mut list = Vec::new();
+    for name in names.iter().filter(|name| !name.ends_with(CHECKSUMS)) {
+        list.extend(parse_database(fs, &format!("{STATUS_D}/{name}"))?);
+    }
+    Ok((!names.is_empty()).then_some(list))
+}
+
+/// The architectures in dpkg's list besides the image's own.
+pub fn load_foreign_architectures(fs: &RootFs, native: &str) -> Vec<String> {
+    let text = fs.text(ARCHITECTURES).unwrap_or_default();
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != native).map(str::to_owned).collect()
 }
 
 fn parse_database(fs: &RootFs, path: &str) -> Result<Vec<Package>, InspectError> {
@@ -92,6 +87,7 @@ pub fn parse_dpkg_status(text: &str) -> Result<Vec<Package>, String> {
                     .filter(|source| *source != name),
                 depends: depends.join(", "),
                 provides: field("Provides"),
+                multi_arch: field("Multi-Arch"),
                 name,
             })
         })
@@ -102,6 +98,8 @@ pub fn parse_dpkg_status(text: &str) -> Result<Vec<Package>, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dependency<'a> {
     pub name: &'a str,
+    /// What stands behind the name's colon: an architecture, or `any`.
+    pub architecture: Option<&'a str>,
     /// Operator (`=`, `>=`, `<<` …) and version.
     pub relation: Option<(&'a str, &'a str)>,
 }
@@ -160,7 +158,11 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
                             let at = relation.find(|c: char| !"<>=".contains(c)).unwrap_or(relation.len());
                             (&relation[..at], relation[at..].trim())
                         });
-                    Some(Dependency { name: name.split(':').next().unwrap_or(name), relation })
+                    let (name, architecture) = match name.split_once(':') {
+                        Some((name, architecture)) => (name, Some(architecture)),
+                        None => (name, None),
+                    };
+                    Some(Dependency { name, architecture, relation })
                 })
                 .collect::<Vec<_>>()
         })
@@ -168,23 +170,47 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
         .collect()
 }
 
-/// Whether an installed package, or one that provides the name, meets a dependency (Debian Policy 7.5).
+/// Whether an installed package, or one that provides the name, meets a dependency (Debian Policy 7.5), whatever its
+/// architecture.
 pub fn is_satisfied(packages: &PackageFacts, dependency: &Dependency<'_>) -> bool {
-    packages.all_installed().any(|package| {
-        (package.name == dependency.name && dependency.allows(&package.version))
-            || parse_depends(&package.provides).iter().flatten().any(|provided| {
-                // An unversioned Provides meets no versioned dependency.
-                provided.name == dependency.name
-                    && match provided.relation {
-                        Some((_, version)) => dependency.allows(version),
-                        None => dependency.relation.is_none(),
-                    }
-            })
+    packages.all_installed().any(|package| meets(package, dependency))
+}
+
+/// The same for a dependency of one package: it is met by its own architecture, or where `Multi-Arch` allows another
+/// (deb-control(5)). `Architecture: all` counts as dpkg's own.
+pub fn is_satisfied_for(packages: &PackageFacts, of: &Package, dependency: &Dependency<'_>) -> bool {
+    let native = packages.installed("dpkg").map(|dpkg| dpkg.architecture.as_str());
+    let real = |package: &'_ Package| match package.architecture.as_str() {
+        "all" | "" => native.map(str::to_owned),
+        other => Some(other.to_owned()),
+    };
+    let wanted = real(of);
+    packages.all_installed().filter(|package| meets(package, dependency)).any(|package| {
+        let given = real(package);
+        match (dependency.architecture, package.multi_arch.as_str()) {
+            (Some("any"), "allowed") | (_, "foreign") => true,
+            (Some(asked), _) if asked != "any" && asked != "native" => given.as_deref().is_none_or(|it| it == asked),
+            // Without dpkg itself, its own architecture is not known.
+            _ => given.is_none() || wanted.is_none() || given == wanted,
+        }
     })
 }
 
-/// Calls `visit` with every installed package and each path (no leading slash) in its file list.
-fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: &mut dyn FnMut(&str, &str)) {
+fn meets(package: &Package, dependency: &Dependency<'_>) -> bool {
+    (package.name == dependency.name && dependency.allows(&package.version))
+        || parse_depends(&package.provides).iter().flatten().any(|provided| {
+            // An unversioned Provides meets no versioned dependency.
+            provided.name == dependency.name
+                && match provided.relation {
+                    Some((_, version)) => dependency.allows(version),
+                    None => dependency.relation.is_none(),
+                }
+        })
+}
+
+/// Calls `visit` with every installed package and each path in its file list.
+pub fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) {
+    let diversions = parse_diversions(&fs.text(DIVERSIONS).unwrap_or_default());
     for list in fs.list(INFO) {
         let Some(package) = list.strip_suffix(".list") else {
             continue;
@@ -196,45 +222,36 @@ fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: &mut dyn FnMut(&s
         let Some(text) = fs.text(&format!("{INFO}/{list}")) else {
             continue;
         };
-        text.lines().for_each(|line| visit(package, line.trim_start_matches('/')));
-    }
-}
-
-/// Installed packages that own something below a directory, sorted.
-pub fn owners_below(fs: &RootFs, packages: &PackageFacts, directory: &str) -> Vec<String> {
-    let mut owners = BTreeSet::new();
-    let below = format!("{directory}/");
-    for_each_owned(fs, packages, &mut |package, path| {
-        if path.starts_with(&below) {
-            owners.insert(package.to_owned());
+        for path in text.lines() {
+            // Another package's file stands at this path: this one's was moved.
+            let path = match diversions.get(path) {
+                Some((moved, by)) if by != package => moved,
+                _ => path,
+            };
+            visit_path(package, path, visit);
         }
-    });
-    owners.into_iter().collect()
+    }
+    for name in fs.list(STATUS_D) {
+        let Some((package, text)) = name.strip_suffix(CHECKSUMS).zip(fs.text(&format!("{STATUS_D}/{name}"))) else {
+            continue;
+        };
+        // `checksum  path`, the path without a leading slash.
+        for (_, path) in text.lines().filter_map(|line| line.split_once("  ")) {
+            visit_path(package, path, visit);
+        }
+    }
 }
 
-/// Which installed package owns each of a few paths.
-pub struct Owners {
-    /// Path without leading slash → package.
-    owners: BTreeMap<String, String>,
+fn visit_path(package: &str, path: &str, visit: Visitor<'_>) {
+    let path = path.trim_start_matches('/');
+    let (directory, name) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
+    visit(package, directory, name);
 }
 
-impl Owners {
-    /// Looks the paths up in dpkg's file lists. On a merged-usr system a list may say `/lib/x` for what is `/usr/lib/x`.
-    pub fn find(fs: &RootFs, packages: &PackageFacts, paths: BTreeSet<String>) -> Owners {
-        let mut owners = BTreeMap::new();
-        for_each_owned(fs, packages, &mut |package, path| {
-            let wanted = [path.to_owned(), format!("usr/{path}")].into_iter().find(|path| paths.contains(path));
-            if let Some(path) = wanted {
-                owners.entry(path).or_insert_with(|| package.to_owned());
-            }
-        });
-        Owners { owners }
-    }
-
-    /// The owner of a path without leading slash.
-    pub fn of(&self, path: &str) -> Option<String> {
-        self.owners.get(path).cloned()
-    }
+/// Path → where other packages' files of that path are, and the package that moved them.
+fn parse_diversions(text: &str) -> HashMap<String, (String, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines.chunks_exact(3).map(|entry| (entry[0].to_owned(), (entry[1].to_owned(), entry[2].to_owned()))).collect()
 }
 
 #[cfg(test)]
@@ -268,7 +285,11 @@ mod tests {
         let field = "libc6 (>= 2.34), libibverbs1 (= 44.0-2), a:any | b [amd64] | c (=1) <!nocheck>,\n d, ";
         let groups = parse_depends(field);
         assert_eq!(groups.len(), 4);
-        assert_eq!(groups[1], [Dependency { name: "libibverbs1", relation: Some(("=", "44.0-2")) }]);
+        assert_eq!(
+            groups[1],
+            [Dependency { name: "libibverbs1", architecture: None, relation: Some(("=", "44.0-2")) }]
+        );
+        assert_eq!(groups[2][0].architecture, Some("any"));
         let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.is_exact())).collect();
         assert_eq!(names, [("a", false), ("b", false), ("c", true)]);
         assert_eq!(groups[3][0].name, "d");
@@ -277,7 +298,7 @@ mod tests {
     #[test]
     fn relations_and_provides() {
         let text = "Package: a\nVersion: 1:2.0-1\nProvides: v (= 3), w\n";
-        let packages = PackageFacts { manager: PackageManager::Dpkg, list: parse_dpkg_status(text).unwrap() };
+        let packages = PackageFacts { list: parse_dpkg_status(text).unwrap(), ..PackageFacts::default() };
         let met = |field: &str| is_satisfied(&packages, &parse_depends(field)[0][0]);
         for field in ["a", "a (>= 1:1)", "a (= 1:2.0-1)", "a (<< 2:0)", "v (>= 3)", "w", "v"] {
             assert!(met(field), "{field}");
@@ -286,5 +307,39 @@ mod tests {
         for field in ["a (<< 9)", "a (>> 1:2.0-1)", "v (>> 3)", "w (>= 0)", "x"] {
             assert!(!met(field), "{field}");
         }
+    }
+
+    /// A foreign library does not serve a native program, unless it says so.
+    #[test]
+    fn architectures() {
+        let text = "Package: dpkg\nVersion: 1\nArchitecture: amd64\n\n\
+                    Package: app\nVersion: 1\nArchitecture: amd64\n\n\
+                    Package: lib\nVersion: 1\nArchitecture: i386\nMulti-Arch: same\n\n\
+                    Package: tool\nVersion: 1\nArchitecture: i386\nMulti-Arch: foreign\n\n\
+                    Package: python3\nVersion: 1\nArchitecture: i386\nMulti-Arch: allowed\n\n\
+                    Package: data\nVersion: 1\nArchitecture: all\n";
+        let packages = PackageFacts { list: parse_dpkg_status(text).unwrap(), ..PackageFacts::default() };
+        let met = |of: &str, field: &str| {
+            is_satisfied_for(&packages, packages.installed(of).unwrap(), &parse_depends(field)[0][0])
+        };
+        for (of, field, expected) in [
+            ("app", "lib", false),
+            ("app", "lib:i386", true),
+            ("lib", "lib", true),
+            ("app", "tool", true),
+            ("app", "python3", false),
+            ("app", "python3:any", true),
+            ("app", "data", true),
+            ("data", "app", true),
+            ("lib", "data", false),
+        ] {
+            assert_eq!(met(of, field), expected, "{of} needs {field}");
+        }
+    }
+
+    #[test]
+    fn diversions() {
+        let moved = parse_diversions("/usr/lib/libGL.so.1\n/usr/lib/mesa/libGL.so.1\nglx-diversions\n");
+        assert_eq!(moved["/usr/lib/libGL.so.1"], ("/usr/lib/mesa/libGL.so.1".into(), "glx-diversions".into()));
     }
 }

@@ -194,6 +194,21 @@ impl Package {
         self.state == PackageState::Installed
     }
 
+    /// Whether it is for another architecture than the image, which is given by Go's name (dpkg's `cputable` and rpm's
+    /// `rpmrc` say what they call it).
+    pub fn is_foreign(&self, image_architecture: &str) -> bool {
+        let native = match image_architecture {
+            "amd64" => ["amd64", "x86_64"],
+            "arm64" => ["arm64", "aarch64"],
+            "386" => ["i386", "i686"],
+            "arm" => ["armhf", "armv7hl"],
+            "ppc64le" => ["ppc64el", "ppc64le"],
+            other => [other, other],
+        };
+        let architecture = self.architecture.as_str();
+        !native.contains(&architecture) && !["all", "noarch", ""].contains(&architecture)
+    }
+
     /// Whether Mellanox built it: their versions carry `mlnx` (`2307mlnx47-1.2310119`).
     pub fn is_mlnx_build(&self) -> bool {
         self.version.to_ascii_lowercase().contains("mlnx")

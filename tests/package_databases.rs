@@ -9,7 +9,7 @@ use rdmaprep::fabric::RepositoryChoice;
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::facts::{ImageFacts, PackageFacts, PackageManager};
 use rdmaprep::image::archive::read_archive;
-use rdmaprep::image::layer::index_layer;
+use rdmaprep::image::layer::{MAX_DATABASE_BYTES, index_layer};
 use rdmaprep::image::rootfs::RootFs;
 use rdmaprep::inspect::packages::load_packages;
 use rdmaprep::inspect::{harvest, inspect};
@@ -150,6 +150,10 @@ fn sqlite_with_mellanox_builds() {
         "{remedy}"
     );
 
+    // What has no libibverbs for the fabric is not told to use `rdmaprep build`, which refuses rpm.
+    let remedy = finding(&facts, "rdma-provider").remedy.unwrap();
+    assert!(remedy.starts_with("RUN yum install -y libibverbs "), "{remedy}");
+
     // Who owns what.
     assert_eq!(facts.verbs.libraries[0].package.as_deref(), Some("libibverbs"));
     assert_eq!(facts.verbs.providers[0].package.as_deref(), Some("libibverbs"));
@@ -269,7 +273,7 @@ fn an_unreadable_database_is_not_an_empty_one() {
         let facts = tree.facts();
         assert_eq!(facts.packages.manager, PackageManager::Unreadable);
         assert_eq!(facts.packages.problem.as_deref(), Some(problem));
-        for check in ["package-database", "packages-consistent", "ofed-packages"] {
+        for check in ["package-database", "packages-consistent", "ofed-packages", "ofed-leftovers"] {
             let found = finding(&facts, check);
             assert_eq!(
                 (found.status, found.evidence.as_slice()),
@@ -400,6 +404,51 @@ fn managers_in_json() {
     assert_eq!(words, ["dpkg", "dpkg-status-d", "rpm-sqlite", "rpm-ndb", "rpm-bdb", "unreadable", "none"]);
     // As versions wrote it that did not read rpm.
     assert_eq!(serde_json::from_str::<PackageManager>("\"rpm-unread\"").unwrap(), Unreadable);
+}
+
+/// The general limit for a file is 64 MiB; a database may be larger, up to its own limit.
+#[test]
+fn large_databases() {
+    let ndb = ndb();
+    let mut larger = ndb.clone();
+    larger.resize(80 << 20, 0);
+    assert_eq!(Tree::default().with("var/lib/rpm/Packages.db", larger).packages().list.len(), 10);
+
+    // Too large a one is not held: a stream of zeros stands for it.
+    let size = MAX_DATABASE_BYTES + 1;
+    let mut header = tar::Header::new_gnu();
+    header.set_path("var/lib/rpm/Packages.db").unwrap();
+    header.set_size(size);
+    header.set_cksum();
+    let stream = header.as_bytes().chain(std::io::repeat(0).take(size.next_multiple_of(512) + 1024));
+    let fs = RootFs::merge([index_layer(stream, &harvest).unwrap()]);
+    let packages = load_packages(&fs, "amd64").unwrap();
+    assert_eq!(
+        packages.problem.as_deref(),
+        Some(
+            "rpm database /var/lib/rpm/Packages.db: /var/lib/rpm/Packages.db is larger than the 536.9 MB that are read"
+        )
+    );
+    assert!(peak_bytes() < 400 << 20, "{} bytes", peak_bytes());
+}
+
+/// `inspect` in text says that nothing is known, not that nothing is installed; two images differ by name alone.
+#[test]
+fn reports_and_differences() {
+    let broken = Tree::default().with("var/lib/rpm/Packages", "x").facts();
+    let mut text = Vec::new();
+    rdmaprep::report::write_facts(&mut text, &broken).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("not known: rpm database /var/lib/rpm/Packages: it does not start"), "{text}");
+    let before = Tree::default().with("var/lib/rpm/rpmdb.sqlite", sqlite_ofed()).facts();
+    let after = Tree::default()
+        .with("var/lib/rpm/rpmdb.sqlite", database!("el9-wal-rpmdb.sqlite"))
+        .with("var/lib/rpm/rpmdb.sqlite-wal", database!("el9-wal-rpmdb.sqlite-wal"))
+        .facts();
+    let diff = rdmaprep::diff::diff_images(&before, &after, |_| false);
+    let changed: Vec<&str> = diff.changed.iter().map(|change| change.package.as_str()).collect();
+    assert_eq!(changed, ["libibverbs", "librdmacm", "rdma-core"]);
+    assert!(diff.gained.is_empty() && diff.lost.len() == 9, "{diff:?}");
 }
 
 /// Numbers that look random and are the same each time (Knuth's MMIX generator).

@@ -245,6 +245,9 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 
 /// The command that repairs most of what these checks find.
 fn rebuild(subject: &Subject<'_>) -> String {
+    if subject.facts.packages.manager.is_rpm() {
+        return format!("RUN {}", packages::rpm_install(&subject.facts.packages));
+    }
     let image = &subject.facts.image;
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");

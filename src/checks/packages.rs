@@ -184,9 +184,13 @@ fn words(names: &[&str]) -> String {
 /// Takes the old builds out and puts the repository's in, in one layer. Their versions outrank every other, so that an
 /// installation alone would keep them; a removal with dependencies would take ucx and openmpi along.
 fn rpm_swap(packages: &PackageFacts, gone: &[&str]) -> String {
+    format!("RUN rpm -e --nodeps {} && {}", words(gone), rpm_install(packages))
+}
+
+/// Installs what a job needs, for images that `rdmaprep build` does not rebuild.
+pub fn rpm_install(packages: &PackageFacts) -> String {
     format!(
-        "RUN rpm -e --nodeps {} && {} libibverbs libibverbs-utils librdmacm   # with the fabric vendor's repository; rdmaprep build swaps apt-based images only",
-        words(gone),
+        "{} libibverbs libibverbs-utils librdmacm   # with the fabric vendor's repository; rdmaprep build swaps apt-based images only",
         install_command(packages)
     )
 }
@@ -212,7 +216,8 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     let loader = ofed.loader_configs.iter().map(|path| format!("loader configuration {path}"));
     let left: Vec<String> = tools.chain(sources).chain(repos).chain(keys).chain(directories).chain(loader).collect();
     if left.is_empty() {
-        return Outcome::pass("nothing of OFED is left");
+        // The files show nothing; what packages would show is not known.
+        return unknown_packages(subject.facts).unwrap_or(Outcome::pass("nothing of OFED is left"));
     }
     let mut kinds = Vec::new();
     if !ofed.apt_sources.is_empty() {

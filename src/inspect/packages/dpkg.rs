@@ -39,10 +39,10 @@ pub fn load_status_d(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> 
     Ok((!names.is_empty()).then_some(list))
 }
 
-/// The architectures in dpkg's list besides the image's own.
-pub fn load_foreign_architectures(fs: &RootFs, native: &str) -> Vec<String> {
+/// The architectures that dpkg may install besides its own, which stands first in its list.
+pub fn load_foreign_architectures(fs: &RootFs) -> Vec<String> {
     let text = fs.text(ARCHITECTURES).unwrap_or_default();
-    text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != native).map(str::to_owned).collect()
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).skip(1).map(str::to_owned).collect()
 }
 
 fn parse_database(fs: &RootFs, path: &str) -> Result<Vec<Package>, InspectError> {

@@ -43,10 +43,9 @@ pub fn wants_database(path: &str) -> bool {
 pub fn load_packages(fs: &RootFs, architecture: &str) -> Result<PackageFacts, InspectError> {
     let status = dpkg::load_status(fs)?;
     let status_d = dpkg::load_status_d(fs)?;
-    let native = NativeNames::of(architecture);
     let mut facts = match (status, status_d) {
         (Some(list), _) if !list.is_empty() => {
-            let foreign_architectures = dpkg::load_foreign_architectures(fs, native.dpkg);
+            let foreign_architectures = dpkg::load_foreign_architectures(fs);
             PackageFacts { manager: PackageManager::Dpkg, list, foreign_architectures, ..PackageFacts::default() }
         }
         (_, Some(list)) if !list.is_empty() => {
@@ -64,35 +63,11 @@ pub fn load_packages(fs: &RootFs, architecture: &str) -> Result<PackageFacts, In
             },
         },
     };
-    let foreign = |package: &Package| {
-        let architecture = package.architecture.as_str();
-        ![native.dpkg, native.rpm, "all", "noarch"].contains(&architecture)
-    };
+    let foreign = |package: &Package| package.is_foreign(architecture);
     facts.list.sort_by(|a, b| {
         (&a.name, foreign(a), &a.architecture, &a.version).cmp(&(&b.name, foreign(b), &b.architecture, &b.version))
     });
     Ok(facts)
-}
-
-/// What the databases call an architecture.
-struct NativeNames<'a> {
-    dpkg: &'a str,
-    rpm: &'a str,
-}
-
-impl NativeNames<'_> {
-    /// From Go's name (dpkg's `cputable`, rpm's `rpmrc`).
-    fn of(architecture: &str) -> NativeNames<'_> {
-        let (dpkg, rpm) = match architecture {
-            "amd64" => ("amd64", "x86_64"),
-            "arm64" => ("arm64", "aarch64"),
-            "386" => ("i386", "i686"),
-            "arm" => ("armhf", "armv7hl"),
-            "ppc64le" => ("ppc64el", "ppc64le"),
-            other => (other, other),
-        };
-        NativeNames { dpkg, rpm }
-    }
 }
 
 /// One rpm database in the image.

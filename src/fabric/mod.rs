@@ -25,6 +25,18 @@ pub struct Fabric {
     /// Resolves only inside the vendor's VPC.
     pub vpc_mirror: &'static str,
     pub distros: &'static [SupportedDistro],
+    /// Those of rpm, of which images are judged and not rebuilt.
+    pub rpm_distros: &'static [SupportedRpmDistro],
+}
+
+/// A distribution of rpm packages that the vendor lists.
+#[derive(Debug)]
+pub struct SupportedRpmDistro {
+    pub id: &'static str,
+    /// Major version: the vendor lists no minor ones.
+    pub version: &'static str,
+    /// Go's names.
+    pub architectures: &'static [&'static str],
 }
 
 /// A distribution that the vendor lists.
@@ -215,7 +227,22 @@ impl Fabric {
         })
     }
 
-    /// The supported distributions as one line.
+    /// Whether the vendor lists a distribution, whatever its package manager.
+    pub fn lists(&self, distro: &Distro, architecture: &str) -> bool {
+        let major = distro.version.as_deref().and_then(|version| version.split('.').next());
+        self.supported(distro, architecture).is_some()
+            || self.rpm_distros.iter().any(|known| {
+                known.id == distro.id && Some(known.version) == major && known.architectures.contains(&architecture)
+            })
+    }
+
+    /// Every listed distribution as one line, those of rpm at the end.
+    pub fn all_known(&self) -> String {
+        let rpm = self.rpm_distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
+        std::iter::once(self.known()).chain(rpm).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The distributions that have an apt repository, as one line.
     pub fn known(&self) -> String {
         let known = self.distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
         known.collect::<Vec<_>>().join(", ")

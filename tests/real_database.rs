@@ -6,7 +6,7 @@ mod image_fixture;
 use image_fixture::Fixture;
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::facts::{PackageFacts, PackageManager, PackageState};
-use rdmaprep::inspect::packages::{is_satisfied_for, parse_depends, parse_dpkg_status};
+use rdmaprep::inspect::packages::{Candidates, parse_depends, parse_dpkg_status};
 use rdmaprep::plan::{Companion, SwapOptions, WithoutOffer, plan_swap};
 use std::io::Read;
 
@@ -21,11 +21,12 @@ fn database() -> PackageFacts {
 #[test]
 fn every_dependency_is_met() {
     let packages = database();
+    let candidates = Candidates::of(&packages);
     let mut groups = 0;
     for package in packages.all_installed() {
         for group in parse_depends(&package.depends) {
             groups += 1;
-            let met = group.iter().any(|dependency| is_satisfied_for(&packages, package, dependency));
+            let met = group.iter().any(|dependency| candidates.meet(package, dependency));
             assert!(met, "{} needs {group:?}", package.name);
         }
     }

@@ -3,7 +3,7 @@
 use super::{Outcome, Subject, abbreviate, rebuild};
 use crate::fabric::{RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS};
 use crate::facts::{ImageFacts, Package, PackageFacts, PackageManager, PackageState};
-use crate::inspect::packages::{Provided, is_satisfied_for, parse_depends, split_relations};
+use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
 use crate::plan::is_rdma_core;
 
 /// `None`: a list of packages is there. Otherwise why there is none: "not read" never looks like "not installed".
@@ -78,10 +78,11 @@ fn dpkg_consistent(packages: &PackageFacts) -> Outcome {
 }
 
 fn unmet_dependencies(packages: &PackageFacts) -> Vec<String> {
+    let candidates = Candidates::of(packages);
     let mut unmet = Vec::new();
     for package in packages.all_installed() {
         for group in parse_depends(&package.depends) {
-            if !group.iter().any(|dependency| is_satisfied_for(packages, package, dependency)) {
+            if !group.iter().any(|dependency| candidates.meet(package, dependency)) {
                 let wanted: Vec<String> = group.iter().map(|dependency| dependency.to_string()).collect();
                 unmet.push(format!("{} needs {}", package.name, wanted.join(" or ")));
             }

@@ -170,42 +170,63 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
         .collect()
 }
 
-/// Whether an installed package, or one that provides the name, meets a dependency (Debian Policy 7.5), whatever its
-/// architecture.
-pub fn is_satisfied(packages: &PackageFacts, dependency: &Dependency<'_>) -> bool {
-    packages.all_installed().any(|package| meets(package, dependency))
+/// What the installed packages are and provide, by name.
+#[derive(Debug)]
+pub struct Candidates<'a> {
+    /// Packages with the version that they are or provide the name in; `None`: they provide it without a version.
+    by_name: HashMap<&'a str, Vec<(&'a Package, Option<&'a str>)>>,
+    /// dpkg's own architecture, where the package says it.
+    native: Option<&'a str>,
 }
 
-/// The same for a dependency of one package: it is met by its own architecture, or where `Multi-Arch` allows another
-/// (deb-control(5)). `Architecture: all` counts as dpkg's own.
-pub fn is_satisfied_for(packages: &PackageFacts, of: &Package, dependency: &Dependency<'_>) -> bool {
-    let native = packages.installed("dpkg").map(|dpkg| dpkg.architecture.as_str());
-    let real = |package: &'_ Package| match package.architecture.as_str() {
-        "all" | "" => native.map(str::to_owned),
-        other => Some(other.to_owned()),
-    };
-    let wanted = real(of);
-    packages.all_installed().filter(|package| meets(package, dependency)).any(|package| {
-        let given = real(package);
-        match (dependency.architecture, package.multi_arch.as_str()) {
+impl<'a> Candidates<'a> {
+    pub fn of(packages: &'a PackageFacts) -> Candidates<'a> {
+        let mut by_name: HashMap<&str, Vec<(&Package, Option<&str>)>> = HashMap::new();
+        for package in packages.all_installed() {
+            by_name.entry(&package.name).or_default().push((package, Some(&package.version)));
+            for provided in parse_depends(&package.provides).into_iter().flatten() {
+                by_name
+                    .entry(provided.name)
+                    .or_default()
+                    .push((package, provided.relation.map(|(_, version)| version)));
+            }
+        }
+        Candidates { by_name, native: packages.installed("dpkg").map(|dpkg| dpkg.architecture.as_str()) }
+    }
+
+    /// Whether an installed package, or one that provides the name, meets a dependency of `of` (Debian Policy 7.5). It must
+    /// be of the same architecture, unless `Multi-Arch` allows another (deb-control(5)).
+    pub fn meet(&self, of: &Package, dependency: &Dependency<'_>) -> bool {
+        self.by_name.get(dependency.name).into_iter().flatten().any(|(package, version)| {
+            let has_version = match version {
+                Some(version) => dependency.allows(version),
+                // An unversioned Provides meets no versioned dependency.
+                None => dependency.relation.is_none(),
+            };
+            has_version && self.fits(of, package, dependency.architecture)
+        })
+    }
+
+    fn fits(&self, of: &Package, package: &Package, asked: Option<&str>) -> bool {
+        let (wanted, given) = (self.architecture(of), self.architecture(package));
+        match (asked, package.multi_arch.as_str()) {
             (Some("any"), "allowed") | (_, "foreign") => true,
-            (Some(asked), _) if asked != "any" && asked != "native" => given.as_deref().is_none_or(|it| it == asked),
+            (Some(asked), _) if asked != "any" && asked != "native" => given.is_none_or(|given| given == asked),
             // Without dpkg itself, its own architecture is not known.
             _ => given.is_none() || wanted.is_none() || given == wanted,
         }
-    })
-}
+    }
 
-fn meets(package: &Package, dependency: &Dependency<'_>) -> bool {
-    (package.name == dependency.name && dependency.allows(&package.version))
-        || parse_depends(&package.provides).iter().flatten().any(|provided| {
-            // An unversioned Provides meets no versioned dependency.
-            provided.name == dependency.name
-                && match provided.relation {
-                    Some((_, version)) => dependency.allows(version),
-                    None => dependency.relation.is_none(),
-                }
-        })
+    /// `Architecture: all` counts as dpkg's own.
+    fn architecture<'b>(&self, package: &'b Package) -> Option<&'b str>
+    where
+        'a: 'b,
+    {
+        match package.architecture.as_str() {
+            "all" | "" => self.native,
+            other => Some(other),
+        }
+    }
 }
 
 /// Calls `visit` with every installed package and each path in its file list.
@@ -299,7 +320,8 @@ mod tests {
     fn relations_and_provides() {
         let text = "Package: a\nVersion: 1:2.0-1\nProvides: v (= 3), w\n";
         let packages = PackageFacts { list: parse_dpkg_status(text).unwrap(), ..PackageFacts::default() };
-        let met = |field: &str| is_satisfied(&packages, &parse_depends(field)[0][0]);
+        let candidates = Candidates::of(&packages);
+        let met = |field: &str| candidates.meet(&packages.list[0], &parse_depends(field)[0][0]);
         for field in ["a", "a (>= 1:1)", "a (= 1:2.0-1)", "a (<< 2:0)", "v (>= 3)", "w", "v"] {
             assert!(met(field), "{field}");
         }
@@ -319,9 +341,8 @@ mod tests {
                     Package: python3\nVersion: 1\nArchitecture: i386\nMulti-Arch: allowed\n\n\
                     Package: data\nVersion: 1\nArchitecture: all\n";
         let packages = PackageFacts { list: parse_dpkg_status(text).unwrap(), ..PackageFacts::default() };
-        let met = |of: &str, field: &str| {
-            is_satisfied_for(&packages, packages.installed(of).unwrap(), &parse_depends(field)[0][0])
-        };
+        let candidates = Candidates::of(&packages);
+        let met = |of: &str, field: &str| candidates.meet(packages.installed(of).unwrap(), &parse_depends(field)[0][0]);
         for (of, field, expected) in [
             ("app", "lib", false),
             ("app", "lib:i386", true),

@@ -10,7 +10,7 @@ use super::InspectError;
 use crate::facts::{Package, PackageFacts, PackageManager};
 use crate::image::layer::MAX_DATABASE_BYTES;
 use crate::image::rootfs::{Kept, Node, RootFs};
-pub use dpkg::{Dependency, is_satisfied, is_satisfied_for, parse_depends, parse_dpkg_status};
+pub use dpkg::{Candidates, Dependency, parse_depends, parse_dpkg_status};
 pub use rpm::requirements::{Provided, split_relations};
 use rpm::{Database, Format};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

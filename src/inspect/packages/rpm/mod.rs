@@ -23,6 +23,8 @@ type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), RpmError>;
 const MAX_PACKAGES: usize = 100_000;
 /// Most text kept of all packages together, in bytes. Requirements and provisions of 2 000 packages are 3 MB.
 const MAX_TEXT_BYTES: usize = 64 << 20;
+/// Most requirements and provisions of all packages together: 2 000 packages have some 200 000.
+const MAX_RELATIONS: usize = 2_000_000;
 /// Most files of all packages together: the largest training images have about a million.
 const MAX_FILES: usize = 16_000_000;
 /// rpm's longest path (`PATH_MAX`).
@@ -56,6 +58,8 @@ pub enum RpmError {
     TooManyPackages,
     #[error("its packages have more than {MAX_FILES} files")]
     TooManyFiles,
+    #[error("its packages have more than {MAX_RELATIONS} requirements and provisions")]
+    TooManyRelations,
     #[error("its packages have more text than the {limit} that are read", limit = crate::units::Bytes(MAX_TEXT_BYTES as u64))]
     TooMuchText,
 }
@@ -108,12 +112,12 @@ impl Database {
     /// The database is damaged or exceeds a limit. What was read until then is not shown: half a list is no list.
     pub fn packages(&self) -> Result<Vec<Package>, RpmError> {
         let mut packages = Vec::new();
-        let mut text_left = MAX_TEXT_BYTES;
+        let mut left = Left { text_bytes: MAX_TEXT_BYTES, relations: MAX_RELATIONS };
         self.visit(&mut |header| {
             if packages.len() >= MAX_PACKAGES {
                 return Err(RpmError::TooManyPackages);
             }
-            packages.push(read_package(header, &mut text_left)?);
+            packages.push(read_package(header, &mut left)?);
             Ok(())
         })?;
         Ok(packages)
@@ -148,6 +152,19 @@ impl Database {
     }
 }
 
+/// How much of a database may still be kept.
+struct Left {
+    text_bytes: usize,
+    relations: usize,
+}
+
+impl Left {
+    fn take_text(&mut self, bytes: usize) -> Result<(), RpmError> {
+        self.text_bytes = self.text_bytes.checked_sub(bytes).ok_or(RpmError::TooMuchText)?;
+        Ok(())
+    }
+}
+
 fn required<'a>(header: &Header<'a>, tag: Tag) -> Result<Cow<'a, str>, RpmError> {
     header.text(tag)?.filter(|text| !text.is_empty()).ok_or(RpmError::Header(match tag {
         Tag::Name => "has no name",
@@ -156,7 +173,7 @@ fn required<'a>(header: &Header<'a>, tag: Tag) -> Result<Cow<'a, str>, RpmError>
     }))
 }
 
-fn read_package(header: &Header<'_>, text_left: &mut usize) -> Result<Package, RpmError> {
+fn read_package(header: &Header<'_>, left: &mut Left) -> Result<Package, RpmError> {
     let name = required(header, Tag::Name)?.into_owned();
     let (version, release) = (required(header, Tag::Version)?, required(header, Tag::Release)?);
     let version = match header.numbers(Tag::Epoch)?.next() {
@@ -171,14 +188,14 @@ fn read_package(header: &Header<'_>, text_left: &mut usize) -> Result<Package, R
             .text(Tag::SourceRpm)?
             .and_then(|file| source_name(&file).map(str::to_owned))
             .filter(|source| *source != name),
-        depends: relations(header, [Tag::RequireName, Tag::RequireFlags, Tag::RequireVersion], text_left)?,
-        provides: relations(header, [Tag::ProvideName, Tag::ProvideFlags, Tag::ProvideVersion], text_left)?,
+        depends: relations(header, [Tag::RequireName, Tag::RequireFlags, Tag::RequireVersion], left)?,
+        provides: relations(header, [Tag::ProvideName, Tag::ProvideFlags, Tag::ProvideVersion], left)?,
         multi_arch: String::new(),
         name,
         version,
     };
     let own = package.name.len() + package.version.len() + package.architecture.len();
-    *text_left = text_left.checked_sub(own).ok_or(RpmError::TooMuchText)?;
+    left.take_text(own)?;
     Ok(package)
 }
 
@@ -189,7 +206,7 @@ fn source_name(file: &str) -> Option<&str> {
 }
 
 /// Dependencies as `rpm -q --requires` prints them, `, ` between them.
-fn relations(header: &Header<'_>, tags: [Tag; 3], text_left: &mut usize) -> Result<String, RpmError> {
+fn relations(header: &Header<'_>, tags: [Tag; 3], left: &mut Left) -> Result<String, RpmError> {
     let [names, flags, versions] = tags;
     let mut flags = header.numbers(flags)?;
     let mut versions = header.texts(versions)?;
@@ -211,7 +228,8 @@ fn relations(header: &Header<'_>, tags: [Tag; 3], text_left: &mut usize) -> Resu
         if relation == last {
             continue;
         }
-        *text_left = text_left.checked_sub(relation.len() + 2).ok_or(RpmError::TooMuchText)?;
+        left.take_text(relation.len() + 2)?;
+        left.relations = left.relations.checked_sub(1).ok_or(RpmError::TooManyRelations)?;
         if !text.is_empty() {
             text.push_str(", ");
         }

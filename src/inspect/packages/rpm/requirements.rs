@@ -12,6 +12,10 @@ use std::collections::HashMap;
 /// Deepest nesting of conditions; real ones have two.
 const MAX_DEPTH: usize = 16;
 
+/// Most ranges of one name that are compared; a name is provided by as many packages as there are versions of it
+/// installed side by side.
+const MAX_RANGES: usize = 100;
+
 /// A range of versions: operator (`<`, `<=`, `=`, `>=`, `>`) and version.
 type Range<'a> = (&'a str, &'a str);
 
@@ -35,7 +39,7 @@ impl<'a> Provided<'a> {
     }
 
     /// Whether a requirement, as one element of [`split_relations`], is met. `None`: it is a condition that this version
-    /// does not understand.
+    /// does not understand, or a name is provided in more ranges than are compared.
     pub fn meets(&self, requirement: &str) -> Option<bool> {
         self.meets_at(requirement.trim(), MAX_DEPTH)
     }
@@ -45,7 +49,11 @@ impl<'a> Provided<'a> {
             Some(condition) => self.holds(condition.strip_suffix(')')?, depth.checked_sub(1)?),
             None => {
                 let (name, wanted) = parse_relation(requirement)?;
-                Some(self.ranges.get(name).is_some_and(|ranges| ranges.iter().any(|range| overlap(*range, wanted))))
+                let ranges = self.ranges.get(name).map(Vec::as_slice).unwrap_or_default();
+                match ranges.iter().take(MAX_RANGES).any(|range| overlap(*range, wanted)) {
+                    false if ranges.len() > MAX_RANGES => None,
+                    met => Some(met),
+                }
             }
         }
     }

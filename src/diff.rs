@@ -42,13 +42,11 @@ impl ImageDiff {
 /// Compares. `touches` says which packages the swap may change.
 pub fn diff_images(before: &ImageFacts, after: &ImageFacts, touches: impl Fn(&str) -> bool) -> ImageDiff {
     let versions = |facts: &ImageFacts| -> BTreeMap<String, String> {
-        let native = facts.image.architecture.clone();
         facts
             .packages
             .all_installed()
             .map(|package| {
-                let foreign =
-                    package.architecture != native && package.architecture != "all" && !package.architecture.is_empty();
+                let foreign = package.is_foreign(&facts.image.architecture);
                 let name =
                     if foreign { format!("{}:{}", package.name, package.architecture) } else { package.name.clone() };
                 (name, package.version.clone())

@@ -27,6 +27,9 @@ pub struct ImageFacts {
     pub cuda: CudaFacts,
     /// The interpreter that `python3` on the image's PATH starts.
     pub python3: Option<Python>,
+    /// `/bin/sh`; `None`: the image has no shell, as distroless ones.
+    #[serde(default)]
+    pub shell: Option<String>,
 }
 
 /// Which image it is.
@@ -103,8 +106,9 @@ impl ConfigFacts {
     }
 }
 
-/// Which package database the image has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Which package database the image has. In JSON: `dpkg`, `dpkg-status-d`, `rpm-sqlite`, `rpm-ndb`, `rpm-bdb`,
+/// `unreadable`, `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageManager {
@@ -112,18 +116,40 @@ pub enum PackageManager {
     Dpkg,
     /// `/var/lib/dpkg/status.d/*`, as distroless images have it: no apt in the image.
     DpkgStatusD,
-    /// An rpm database is there; this version does not read it.
-    RpmUnread,
+    /// `rpmdb.sqlite`: Fedora 33, RHEL 9, Alibaba Cloud Linux 4 and later.
+    RpmSqlite,
+    /// `Packages.db`: SUSE.
+    RpmNdb,
+    /// `Packages`, a Berkeley DB hash file: RHEL up to 8, Alibaba Cloud Linux up to 3.
+    RpmBdb,
+    /// A database is there and cannot be read: which packages the image has is not known. [`PackageFacts::problem`] says
+    /// why.
+    #[serde(alias = "rpm-unread")]
+    Unreadable,
     /// No package database was found.
+    #[default]
     None,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+impl PackageManager {
+    /// Whether a whole rpm database was read.
+    pub fn is_rpm(self) -> bool {
+        matches!(self, PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PackageFacts {
     pub manager: PackageManager,
     /// Sorted by name, then architecture. Holds also what is only half there.
     pub list: Vec<Package>,
+    /// With [`PackageManager::Unreadable`]: which database, and what is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Architectures beside the image's own that dpkg may install (`/var/lib/dpkg/arch`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign_architectures: Vec<String>,
 }
 
 impl PackageFacts {
@@ -154,7 +180,9 @@ pub enum PackageState {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Package {
     pub name: String,
+    /// dpkg's version, or rpm's `epoch:version-release` (no epoch where the package has none).
     pub version: String,
+    /// As the database names it: `amd64` and `all`, or `x86_64` and `noarch`.
     pub architecture: String,
     pub state: PackageState,
     /// `apt-mark hold`
@@ -163,16 +191,36 @@ pub struct Package {
     /// Source package, where it differs from the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// `Depends` and `Pre-Depends` as the database has them; empty when none.
+    /// dpkg: `Depends` and `Pre-Depends` as the database has them. rpm: the requirements as `rpm -q --requires` prints
+    /// them, with `, ` between them and without rpm's own (`rpmlib(…)`). Empty when none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub depends: String,
+    /// The same of what it provides. rpm: also those of its files that some package requires by path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provides: String,
+    /// dpkg's `Multi-Arch`; empty where the package has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub multi_arch: String,
 }
 
 impl Package {
     pub fn is_installed(&self) -> bool {
         self.state == PackageState::Installed
+    }
+
+    /// Whether it is for another architecture than the image, which is given by Go's name (dpkg's `cputable` and rpm's
+    /// `rpmrc` say what they call it).
+    pub fn is_foreign(&self, image_architecture: &str) -> bool {
+        let native = match image_architecture {
+            "amd64" => ["amd64", "x86_64"],
+            "arm64" => ["arm64", "aarch64"],
+            "386" => ["i386", "i686"],
+            "arm" => ["armhf", "armv7hl"],
+            "ppc64le" => ["ppc64el", "ppc64le"],
+            other => [other, other],
+        };
+        let architecture = self.architecture.as_str();
+        !native.contains(&architecture) && !["all", "noarch", ""].contains(&architecture)
     }
 
     /// Whether Mellanox built it: their versions carry `mlnx` (`2307mlnx47-1.2310119`).
@@ -191,6 +239,9 @@ pub struct OfedFacts {
     pub apt_sources: Vec<AptSource>,
     /// Keys that only such a repository needs.
     pub apt_keys: Vec<String>,
+    /// yum, dnf and zypper repositories of Mellanox or DOCA, by file and section.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub yum_repos: Vec<YumRepo>,
     /// Directories that hold OFED files: `/opt/mellanox`, unpacked installers.
     pub directories: Vec<OfedDirectory>,
     /// Files in `/etc/ld.so.conf.d` that name such a directory.
@@ -203,6 +254,22 @@ pub struct AptSource {
     pub path: String,
     /// The lines that name the repository.
     pub lines: Vec<String>,
+    /// Other repositories stand in the same file, so that the file as a whole must stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+}
+
+/// One section of a `.repo` file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct YumRepo {
+    pub path: String,
+    /// The section's name.
+    pub id: String,
+    /// `baseurl`, `mirrorlist` or `metalink`, whichever names the repository.
+    pub url: String,
+    /// Whether dnf uses it without being asked.
+    pub enabled: bool,
     /// Other repositories stand in the same file, so that the file as a whole must stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,

@@ -173,13 +173,19 @@ pub fn plan_swap(
     if facts.image.os != "linux" || !["amd64", "arm64"].contains(&architecture) {
         return Err(PlanError::Platform { os: facts.image.os.clone(), architecture: architecture.to_owned() });
     }
+    let manager = facts.packages.manager;
+    let not_apt = |reason| Err(PlanError::NotApt(reason));
+    // No repository that the user could name would help.
+    if manager.is_rpm() {
+        return not_apt("it has an rpm database");
+    }
     // The distribution first: "Anolis is not supported" says more than "no apt".
     let repository = fabric.apt_repository(facts.distro.as_ref(), architecture, &options.repository)?;
-    match facts.packages.manager {
-        PackageManager::Dpkg => {}
-        PackageManager::DpkgStatusD => return Err(PlanError::NotApt("distroless: it has no apt")),
-        PackageManager::RpmUnread => return Err(PlanError::NotApt("it has an rpm database")),
-        PackageManager::None => return Err(PlanError::NotApt("no package database was found")),
+    match manager {
+        PackageManager::DpkgStatusD => return not_apt("distroless: it has no apt"),
+        PackageManager::Unreadable => return not_apt("its package database cannot be read"),
+        PackageManager::None => return not_apt("no package database was found"),
+        PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {}
     }
     check_options(options)?;
 

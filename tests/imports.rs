@@ -34,6 +34,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("minijinja", "dockerfile"),
     ("quick_junit", "report"),
     ("ureq", "registry"),
+    ("rpm_version", "inspect"),
 ];
 
 fn sources() -> Vec<(String, String)> {

@@ -196,6 +196,9 @@ fn rebuild(subject: &Subject<'_>) -> String {
             _ => "RUN dnf install -y libibverbs libibverbs-utils librdmacm".to_owned(),
         };
     }
+    if subject.facts.packages.manager.is_rpm() {
+        return format!("RUN {}", packages::rpm_install(&subject.facts.packages));
+    }
     let image = &subject.facts.image;
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");

@@ -1,31 +1,67 @@
 //! Checks of the package database and of what OFED left.
 
 use super::{Outcome, Subject, abbreviate, rebuild};
-use crate::facts::{PackageFacts, PackageManager, PackageState};
-use crate::inspect::packages::{is_satisfied, parse_depends};
+use crate::fabric::{RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS};
+use crate::facts::{ImageFacts, Package, PackageFacts, PackageManager, PackageState};
+use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
 use crate::plan::is_rdma_core;
 
-pub fn package_database(subject: &Subject<'_>) -> Outcome {
-    let packages = &subject.facts.packages;
+/// `None`: a list of packages is there. Otherwise why there is none: "not read" never looks like "not installed".
+fn unknown_packages(facts: &ImageFacts) -> Option<Outcome> {
+    let packages = &facts.packages;
     match packages.manager {
-        PackageManager::Dpkg | PackageManager::DpkgStatusD if packages.list.is_empty() => {
-            Outcome::unknown("the dpkg database is empty")
+        PackageManager::None => Some(Outcome::unknown("no package database was found")),
+        PackageManager::Unreadable => {
+            let problem = packages.problem.clone();
+            Some(Outcome::unknown("the image has a package database that cannot be read").evidence(problem))
         }
-        PackageManager::Dpkg | PackageManager::DpkgStatusD => {
-            Outcome::pass(format!("{} packages in the dpkg database", packages.all_installed().count()))
-        }
-        PackageManager::RpmUnread => {
-            Outcome::unknown("the image has an rpm database, which this version does not read")
-        }
-        PackageManager::None => Outcome::unknown("no package database was found"),
+        _ if packages.list.is_empty() => Some(Outcome::unknown(format!("the {} is empty", database_name(packages)))),
+        _ => None,
     }
 }
 
-pub fn packages_consistent(subject: &Subject<'_>) -> Outcome {
-    let packages = &subject.facts.packages;
-    if packages.manager != PackageManager::Dpkg {
-        return Outcome::unknown("there is no complete dpkg database to look at");
+fn database_name(packages: &PackageFacts) -> &'static str {
+    match packages.manager {
+        PackageManager::Dpkg | PackageManager::DpkgStatusD => "dpkg database",
+        PackageManager::RpmSqlite => "rpm database (sqlite)",
+        PackageManager::RpmNdb => "rpm database (ndb)",
+        PackageManager::RpmBdb => "rpm database (Berkeley DB)",
+        PackageManager::Unreadable | PackageManager::None => "package database",
     }
+}
+
+pub fn package_database(subject: &Subject<'_>) -> Outcome {
+    let facts = subject.facts;
+    if let Some(outcome) = unknown_packages(facts) {
+        return outcome;
+    }
+    let packages = &facts.packages;
+    let mut summary = format!("{} packages in the {}", packages.all_installed().count(), database_name(packages));
+    if packages.manager == PackageManager::DpkgStatusD {
+        // What a job or a build would miss first.
+        let missing: Vec<&str> = [("shell", facts.shell.is_none()), ("python3", facts.python3.is_none())]
+            .into_iter()
+            .filter_map(|(name, is_missing)| is_missing.then_some(name))
+            .collect();
+        summary.push_str(", distroless: no apt");
+        missing.iter().for_each(|name| summary.push_str(&format!(", no {name}")));
+    }
+    Outcome::pass(summary)
+}
+
+pub fn packages_consistent(subject: &Subject<'_>) -> Outcome {
+    if let Some(outcome) = unknown_packages(subject.facts) {
+        return outcome;
+    }
+    let packages = &subject.facts.packages;
+    match packages.manager {
+        PackageManager::Dpkg => dpkg_consistent(packages),
+        manager if manager.is_rpm() => rpm_consistent(packages),
+        _ => Outcome::unknown("there is no complete dpkg database to look at"),
+    }
+}
+
+fn dpkg_consistent(packages: &PackageFacts) -> Outcome {
     let broken: Vec<String> = packages
         .list
         .iter()
@@ -42,10 +78,11 @@ pub fn packages_consistent(subject: &Subject<'_>) -> Outcome {
 }
 
 fn unmet_dependencies(packages: &PackageFacts) -> Vec<String> {
+    let candidates = Candidates::of(packages);
     let mut unmet = Vec::new();
     for package in packages.all_installed() {
         for group in parse_depends(&package.depends) {
-            if !group.iter().any(|dependency| is_satisfied(packages, dependency)) {
+            if !group.iter().any(|dependency| candidates.meet(package, dependency)) {
                 let wanted: Vec<String> = group.iter().map(|dependency| dependency.to_string()).collect();
                 unmet.push(format!("{} needs {}", package.name, wanted.join(" or ")));
             }
@@ -54,25 +91,112 @@ fn unmet_dependencies(packages: &PackageFacts) -> Vec<String> {
     unmet
 }
 
+fn rpm_consistent(packages: &PackageFacts) -> Outcome {
+    let provided = Provided::by(packages);
+    let (mut unmet, mut missing, mut unclear) = (Vec::new(), Vec::new(), Vec::new());
+    for package in packages.all_installed() {
+        for requirement in split_relations(&package.depends) {
+            match provided.meets(requirement) {
+                Some(true) => {}
+                Some(false) => {
+                    unmet.push(format!("{} needs {requirement}", package.name));
+                    missing.push(requirement);
+                }
+                None => unclear.push(format!("{} needs {requirement}", package.name)),
+            }
+        }
+    }
+    if !unmet.is_empty() {
+        missing.sort();
+        missing.dedup();
+        let remedy = format!("RUN {} {}", install_command(packages), words(&missing));
+        return Outcome::warn(format!("packages miss what they need: {}", abbreviate(&unmet)))
+            .evidence(unmet)
+            .remedy(remedy);
+    }
+    if !unclear.is_empty() {
+        return Outcome::unknown(format!("{} requirements could not be judged", unclear.len())).evidence(unclear);
+    }
+    Outcome::pass("every installed package has what it requires")
+}
+
+/// The command that installs by name or by what a package provides, as the image has it.
+fn install_command(packages: &PackageFacts) -> &'static str {
+    match ["zypper", "dnf", "microdnf", "tdnf"].into_iter().find(|name| packages.installed(name).is_some()) {
+        Some("zypper") => "zypper --non-interactive install",
+        Some("dnf") => "dnf install -y",
+        Some("microdnf") => "microdnf install -y",
+        Some("tdnf") => "tdnf install -y",
+        _ => "yum install -y",
+    }
+}
+
 pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.is_mellanox {
         return Outcome::skip(format!("the devices of {} work with a Mellanox build", subject.target.fabric.title));
     }
+    if let Some(outcome) = unknown_packages(subject.facts) {
+        return outcome;
+    }
     let packages = &subject.facts.packages;
-    if packages.manager == PackageManager::RpmUnread {
-        return Outcome::unknown("the rpm database is not read, so OFED packages cannot be ruled out");
+    let shown = |package: &Package| format!("{} {}", package.name, package.version);
+    let is_family = |package: &&Package| is_rdma_package(packages, package);
+    let mlnx: Vec<&Package> = packages.all_installed().filter(is_family).filter(|p| p.is_mlnx_build()).collect();
+    // Built by Mellanox or not, they are in the way.
+    let split: Vec<&Package> = packages.all_installed().filter(|p| is_split_provider(packages, p)).collect();
+    let mut gone: Vec<&str> = mlnx.iter().chain(&split).map(|package| package.name.as_str()).collect();
+    gone.sort_unstable();
+    gone.dedup();
+    let remedy = if packages.manager.is_rpm() { rpm_swap(packages, &gone) } else { rebuild(subject) };
+    if !mlnx.is_empty() {
+        let mlnx: Vec<String> = mlnx.into_iter().map(shown).collect();
+        return Outcome::fail(format!("Mellanox builds are installed: {}", abbreviate(&mlnx)))
+            .evidence(mlnx)
+            .remedy(remedy);
     }
-    let mlnx: Vec<String> = packages
-        .all_installed()
-        .filter(|package| is_rdma_core(package) && package.is_mlnx_build())
-        .map(|package| format!("{} {}", package.name, package.version))
-        .collect();
-    if mlnx.is_empty() {
-        return Outcome::pass("no RDMA package is a Mellanox build");
+    if !split.is_empty() {
+        let split: Vec<String> = split.into_iter().map(shown).collect();
+        return Outcome::warn(format!("providers from before rdma-core stand in its way: {}", abbreviate(&split)))
+            .evidence(split)
+            .remedy(remedy);
     }
-    Outcome::fail(format!("Mellanox builds are installed: {}", abbreviate(&mlnx)))
-        .evidence(mlnx)
-        .remedy(rebuild(subject))
+    Outcome::pass("no RDMA package is a Mellanox build")
+}
+
+/// Whether a package belongs to the RDMA userspace.
+fn is_rdma_package(packages: &PackageFacts, package: &Package) -> bool {
+    is_rdma_core(package)
+        || is_split_provider(packages, package)
+        || (packages.manager.is_rpm() && RDMA_RPM_PACKAGES.contains(&package.name.as_str()))
+}
+
+fn is_split_provider(packages: &PackageFacts, package: &Package) -> bool {
+    packages.manager.is_rpm()
+        && SPLIT_PROVIDER_RPMS.contains(&package.name.as_str())
+        && package.source.as_deref() != Some("rdma-core")
+}
+
+/// Words of a shell command: names out of an image are not trusted to be plain.
+fn words(names: &[&str]) -> String {
+    let quoted = |name: &&str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "+-._/:".contains(c);
+        if name.chars().all(plain) { (*name).to_owned() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+    };
+    names.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Takes the old builds out and puts the repository's in, in one layer. Their versions outrank every other, so that an
+/// installation alone would keep them; a removal with dependencies would take ucx and openmpi along.
+fn rpm_swap(packages: &PackageFacts, gone: &[&str]) -> String {
+    format!("RUN rpm -e --nodeps {} && {}", words(gone), rpm_install(packages))
+}
+
+/// Installs what a job needs, for images that `rdmaprep build` does not rebuild.
+pub fn rpm_install(packages: &PackageFacts) -> String {
+    format!(
+        "{} libibverbs libibverbs-utils librdmacm   # with the fabric vendor's repository; rdmaprep build swaps apt-based images only",
+        install_command(packages)
+    )
 }
 
 pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
@@ -83,30 +207,65 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     let packages = &subject.facts.packages;
     let tools = packages
         .all_installed()
-        .filter(|package| ofed.packages.contains(&package.name) && !is_rdma_core(package))
+        .filter(|package| ofed.packages.contains(&package.name) && !is_rdma_package(packages, package))
         .map(|package| format!("package {} {}", package.name, package.version));
     let sources =
         ofed.apt_sources.iter().map(|source| format!("apt source {}: {}", source.path, source.lines.join("; ")));
+    let repos = ofed.yum_repos.iter().map(|repo| {
+        let state = if repo.enabled { "" } else { " (disabled)" };
+        format!("repository {} in {}{state}: {}", repo.id, repo.path, repo.url)
+    });
     let keys = ofed.apt_keys.iter().map(|key| format!("apt key {key}"));
     let directories = ofed
         .directories
         .iter()
         .map(|dir| format!("directory {} ({} files, {})", dir.path, dir.files, crate::units::Bytes(dir.size_bytes)));
     let loader = ofed.loader_configs.iter().map(|path| format!("loader configuration {path}"));
-    let left: Vec<String> = tools.chain(sources).chain(keys).chain(directories).chain(loader).collect();
+    let left: Vec<String> = tools.chain(sources).chain(repos).chain(keys).chain(directories).chain(loader).collect();
     if left.is_empty() {
-        return Outcome::pass("nothing of OFED is left");
+        // The files show nothing; what packages would show is not known.
+        return unknown_packages(subject.facts).unwrap_or(Outcome::pass("nothing of OFED is left"));
     }
     let mut kinds = Vec::new();
     if !ofed.apt_sources.is_empty() {
         kinds.push("an apt source that can bring OFED back at the next apt run");
+    }
+    if ofed.yum_repos.iter().any(|repo| repo.enabled) {
+        kinds.push("a repository that can bring OFED back at the next update");
+    } else if !ofed.yum_repos.is_empty() {
+        kinds.push("a disabled repository");
     }
     kinds.extend((!ofed.apt_keys.is_empty()).then_some("its key"));
     kinds.extend((!ofed.directories.is_empty() || !ofed.loader_configs.is_empty()).then_some("directories"));
     if kinds.is_empty() {
         kinds.push("packages");
     }
-    Outcome::warn(format!("OFED left {}", kinds.join(", "))).evidence(left).remedy(rebuild(subject))
+    let remedy = if packages.manager.is_rpm() { rpm_clean_up(subject.facts) } else { rebuild(subject) };
+    Outcome::warn(format!("OFED left {}", kinds.join(", "))).evidence(left).remedy(remedy)
+}
+
+/// Removes OFED's packages and files; directories that packages own are left to those.
+fn rpm_clean_up(facts: &ImageFacts) -> String {
+    let ofed = &facts.ofed;
+    let unowned = ofed.directories.iter().filter(|directory| directory.owners.is_empty());
+    let mut paths: Vec<&str> =
+        ofed.yum_repos.iter().filter(|repo| !repo.shared).map(|repo| repo.path.as_str()).collect();
+    paths.extend(unowned.map(|directory| directory.path.as_str()));
+    paths.extend(ofed.loader_configs.iter().map(String::as_str));
+    paths.dedup();
+    let tools: Vec<&str> = ofed
+        .packages
+        .iter()
+        .map(String::as_str)
+        .filter(|name| facts.packages.installed(name).is_some_and(|p| !is_rdma_package(&facts.packages, p)))
+        .collect();
+    let remove = (!tools.is_empty()).then(|| format!("rpm -e {}", words(&tools)));
+    let delete = (!paths.is_empty()).then(|| format!("rm -rf {}", words(&paths)));
+    let steps: Vec<String> = remove.into_iter().chain(delete).collect();
+    match steps.is_empty() {
+        true => "remove OFED's sections from the files that other repositories share with it".to_owned(),
+        false => format!("RUN {}", steps.join(" && ")),
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +277,8 @@ mod tests {
     #[test]
     fn no_database_is_not_a_clean_database() {
         let mut facts = good();
-        facts.packages = PackageFacts { manager: PackageManager::RpmUnread, list: Vec::new() };
+        let problem = Some("rpm database /var/lib/rpm/Packages: it is cut off".to_owned());
+        facts.packages = PackageFacts { manager: PackageManager::Unreadable, problem, ..PackageFacts::default() };
         for check in ["package-database", "packages-consistent", "ofed-packages"] {
             assert_eq!(finding(&facts, check).status, Status::Unknown, "{check}");
         }

@@ -1,7 +1,6 @@
 //! Checks of platform, distribution, NCCL, CUDA and python3 against the target.
 
 use super::{Outcome, Subject, abbreviate};
-use crate::fabric::{RepositoryChoice, RepositoryError};
 use crate::facts::{NcclCopy, NcclKind};
 use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
 
@@ -29,19 +28,16 @@ pub fn platform(subject: &Subject<'_>) -> Outcome {
 
 pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
-    let choice = RepositoryChoice::default();
-    match subject.target.fabric.apt_repository(facts.distro.as_ref(), &facts.image.architecture, &choice) {
-        Ok(_) => Outcome::pass(facts.distro.as_ref().map(ToString::to_string).unwrap_or_default()),
-        Err(RepositoryError::NoVendorPackages { .. }) => {
-            Outcome::skip(format!("{} has no packages besides the distribution's", subject.target.fabric.title))
-        }
-        Err(RepositoryError::Unknown) => Outcome::warn("the image does not say which distribution it is"),
-        Err(_) => {
-            let distro = facts.distro.as_ref().map(ToString::to_string).unwrap_or_default();
-            let known = format!("listed: {}", subject.target.fabric.known());
-            Outcome::warn(format!("{distro} on {} is not on the vendor's list", facts.image.architecture))
-                .evidence([known])
-        }
+    let fabric = subject.target.fabric;
+    let architecture = &facts.image.architecture;
+    if fabric.public_mirror.is_none() {
+        return Outcome::skip(format!("{} has no packages besides the distribution's", fabric.title));
+    }
+    match &facts.distro {
+        Some(distro) if fabric.lists(distro, architecture) => Outcome::pass(distro.to_string()),
+        None => Outcome::warn("the image does not say which distribution it is"),
+        Some(distro) => Outcome::warn(format!("{distro} on {architecture} is not on the vendor's list"))
+            .evidence([format!("listed: {}", fabric.all_known())]),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Sources: Alibaba Cloud help, "Use eRDMA in a Docker container" and "Use eRDMA for distributed training" (PAI), read
 //! 2026-11; aliyun `elastic-rdma-drivers` 0.2.37, `scripts/patches` (package version, `ibv_devinfo` transport).
 
-use super::{Fabric, SupportedDistro};
+use super::{Fabric, SupportedDistro, SupportedRpmDistro};
 
 const X86: &[&str] = &["amd64"];
 const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
@@ -26,4 +26,11 @@ pub static ERDMA: Fabric = Fabric {
         SupportedDistro { id: "ubuntu", version: "18.04", suite: "bionic/erdma", architectures: X86 },
     ],
     is_mellanox: false,
+    // The first page; it says of Anolis that it is not supported.
+    rpm_distros: &[
+        SupportedRpmDistro { id: "alinux", version: "3", architectures: X86_AND_ARM },
+        SupportedRpmDistro { id: "alinux", version: "2", architectures: X86 },
+        SupportedRpmDistro { id: "centos", version: "8", architectures: X86 },
+        SupportedRpmDistro { id: "centos", version: "7", architectures: X86 },
+    ],
 };

@@ -30,6 +30,18 @@ pub struct Fabric {
     pub distros: &'static [SupportedDistro],
     /// Its devices are Mellanox's, so that a Mellanox userspace drives them too.
     pub is_mellanox: bool,
+    /// Those of rpm, of which images are judged and not rebuilt.
+    pub rpm_distros: &'static [SupportedRpmDistro],
+}
+
+/// A distribution of rpm packages that the vendor lists.
+#[derive(Debug)]
+pub struct SupportedRpmDistro {
+    pub id: &'static str,
+    /// Major version: the vendor lists no minor ones.
+    pub version: &'static str,
+    /// Go's names.
+    pub architectures: &'static [&'static str],
 }
 
 /// A distribution that the vendor lists.
@@ -73,6 +85,59 @@ pub const RDMA_CORE_PACKAGES: [&str; 20] = [
     "rdma-core",
     "rdmacm-utils",
     "srptools",
+];
+
+/// The same for rpm: binary packages of rdma-core (`redhat/rdma-core.spec` and `suse/rdma-core.spec` of 22 to 64), the
+/// libraries that MLNX_OFED 4 had as packages of their own, and perftest, which each OFED builds for its libibverbs.
+pub const RDMA_RPM_PACKAGES: [&str; 29] = [
+    "ibacm",
+    "infiniband-diags",
+    "infiniband-diags-compat",
+    "iwpmd",
+    "libibcm",
+    "libibmad",
+    "libibmad-devel",
+    "libibmad5",
+    "libibnetdisc5",
+    "libibumad",
+    "libibumad-devel",
+    "libibumad3",
+    "libibverbs",
+    "libibverbs-devel",
+    "libibverbs-devel-static",
+    "libibverbs-utils",
+    "libibverbs1",
+    "librdmacm",
+    "librdmacm-devel",
+    "librdmacm-utils",
+    "librdmacm1",
+    "perftest",
+    "python3-pyverbs",
+    "rdma-core",
+    "rdma-core-devel",
+    "rdma-ndd",
+    "rsocket",
+    "srp_daemon",
+    "srptools",
+];
+
+/// Providers that were rpm packages of their own before rdma-core (RHEL up to 7.3, MLNX_OFED 4): their files stand in the
+/// way of a newer libibverbs. SUSE still splits two off, under other names.
+pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
+    "libcxgb3",
+    "libcxgb4",
+    "libhfi1verbs",
+    "libhns",
+    "libi40iw",
+    "libipathverbs",
+    "libmlx4",
+    "libmlx4-devel",
+    "libmlx5",
+    "libmlx5-devel",
+    "libmthca",
+    "libnes",
+    "libocrdma",
+    "librxe",
 ];
 
 /// Where the vendor's packages come from.
@@ -191,7 +256,22 @@ impl Fabric {
         format!("RUN apt-get update && apt-get install -y --no-install-recommends {}", names.join(" "))
     }
 
-    /// The supported distributions as one line.
+    /// Whether the vendor lists a distribution, whatever its package manager.
+    pub fn lists(&self, distro: &Distro, architecture: &str) -> bool {
+        let major = distro.version.as_deref().and_then(|version| version.split('.').next());
+        self.supported(distro, architecture).is_some()
+            || self.rpm_distros.iter().any(|known| {
+                known.id == distro.id && Some(known.version) == major && known.architectures.contains(&architecture)
+            })
+    }
+
+    /// Every listed distribution as one line, those of rpm at the end.
+    pub fn all_known(&self) -> String {
+        let rpm = self.rpm_distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
+        std::iter::once(self.known()).chain(rpm).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The distributions that have an apt repository, as one line.
     pub fn known(&self) -> String {
         let known = self.distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
         known.collect::<Vec<_>>().join(", ")

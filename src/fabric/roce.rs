@@ -15,4 +15,5 @@ pub static ROCE: Fabric = Fabric {
     vpc_mirror: None,
     distros: &[],
     is_mellanox: true,
+    rpm_distros: &[],
 };

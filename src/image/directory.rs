@@ -222,7 +222,7 @@ impl Walk<'_> {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
                 let kept = match (self.harvest)(path, size) {
                     Want::Nothing => Kept::Nothing,
-                    Want::Content | Want::Markers => match self.keep(directory, name, path, size) {
+                    Want::Content | Want::Database | Want::Markers => match self.keep(directory, name, path, size) {
                         Err(LayerError::File { source, .. }) if self.is_gone(&source) => return Ok(false),
                         result => result?,
                     },

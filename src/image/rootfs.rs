@@ -5,6 +5,7 @@
 
 use super::scan::Hit;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::Arc;
 
 /// What was kept of a regular file.
@@ -14,6 +15,8 @@ pub enum Kept {
     Nothing,
     /// The whole content.
     Content(Arc<[u8]>),
+    /// The whole content, compressed with zstd; `size` is the uncompressed one in bytes.
+    Packed { bytes: Arc<[u8]>, size: u64 },
     /// The markers found inside.
     Hits(Arc<[Hit]>),
     /// Content was wanted, but the file is larger than the limit.
@@ -244,6 +247,16 @@ impl RootFs {
             Node::File { kept: Kept::Content(bytes), .. } => Some(bytes),
             _ => None,
         }
+    }
+
+    /// The content of a file that was kept compressed ([`super::layer::Want::Database`]), links followed.
+    pub fn unpack(&self, path: &str) -> Option<Vec<u8>> {
+        let Node::File { kept: Kept::Packed { bytes, size }, .. } = self.get(path)? else {
+            return None;
+        };
+        let mut content = Vec::with_capacity(usize::try_from(*size).ok()?);
+        zstd::Decoder::with_buffer(&bytes[..]).ok()?.take(*size).read_to_end(&mut content).ok()?;
+        Some(content)
     }
 
     /// The kept content of a file as text; bytes that are not UTF-8 become U+FFFD.

@@ -11,6 +11,7 @@ pub use ofed::is_ofed_name;
 pub mod packages;
 mod python;
 mod verbs;
+mod yum;
 
 use crate::distro::{self, Distro};
 use crate::facts::{ConfigFacts, ImageFacts, ImageIdentity, LayerFacts, SCHEMA_VERSION};
@@ -33,11 +34,14 @@ pub fn harvest(path: &str, _size_bytes: u64) -> Want {
     if packages::wants(path)
         || loader::wants(path)
         || ofed::wants(path)
+        || yum::wants(path)
         || verbs::wants(path)
         || cuda::wants(path)
         || RELEASE_FILES.contains(&path)
     {
         Want::Content
+    } else if packages::wants_database(path) {
+        Want::Database
     } else if nccl::wants_markers(path) || verbs::wants_markers(path) {
         Want::Markers
     } else {
@@ -86,6 +90,7 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
         nccl: nccl::load_nccl(fs, &directories, &owners),
         cuda: cuda::load_cuda(fs, &packages, &config),
         python3: python::load_python3(fs, &config),
+        shell: load_shell(fs),
         packages,
         config,
     })
@@ -102,6 +107,12 @@ fn load_distro(fs: &RootFs) -> Option<Distro> {
         .filter_map(read)
         .find_map(|text| distro::parse_os_release(&text))
         .or_else(|| RELEASE_FILES[2..].iter().filter_map(read).find_map(|text| distro::parse_release_line(&text)))
+}
+
+/// `/bin/sh`, which every `RUN` line and most entrypoints start.
+fn load_shell(fs: &RootFs) -> Option<String> {
+    let is_file = matches!(fs.get("bin/sh"), Some(crate::image::rootfs::Node::File { .. }));
+    is_file.then(|| absolute("bin/sh"))
 }
 
 fn config_facts(file: &ConfigFile) -> ConfigFacts {

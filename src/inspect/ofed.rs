@@ -1,6 +1,6 @@
 //! What Mellanox OFED or DOCA left behind: packages, apt sources and keys, directories, loader configuration.
 
-use super::{absolute, packages};
+use super::{absolute, packages, yum};
 use crate::facts::{AptSource, OfedDirectory, OfedFacts, PackageFacts};
 use crate::image::rootfs::{Node, RootFs};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// Installed under these names, a package is OFED's own, whatever its version says. Metapackages and tools of
 /// MLNX_OFED 5.x–24.x and DOCA-Host 2.x; the HPC libraries that they bring (ucx, openmpi, hcoll, sharp) are not
 /// among them: programs link to those.
-const PACKAGE_PREFIXES: [&str; 3] = ["mlnx-", "doca-", "ofed-"];
+const PACKAGE_PREFIXES: [&str; 6] = ["mlnx-", "doca-", "ofed-", "kmod-mlnx-", "kmod-knem", "kmod-kernel-mft"];
 const PACKAGE_NAMES: [&str; 6] = ["knem", "knem-dkms", "kernel-mft-dkms", "mft", "mft-autocomplete", "neohost-backend"];
 
 const SOURCES_LIST: &str = "etc/apt/sources.list";
@@ -36,6 +36,7 @@ pub fn load_ofed(fs: &RootFs, packages: &PackageFacts) -> OfedFacts {
             .collect(),
         apt_keys: load_keys(fs, &apt_sources),
         apt_sources,
+        yum_repos: yum::load_repos(fs, names_ofed_repository),
         directories: load_directories(fs, packages),
         loader_configs: fs
             .list(LOADER_CONFIG_DIR)
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn names() {
-        for name in ["mlnx-tools", "ofed-scripts", "doca-ofed-userspace", "knem-dkms"] {
+        for name in ["mlnx-tools", "ofed-scripts", "kmod-mlnx-ofa_kernel", "doca-ofed-userspace", "knem-dkms"] {
             assert!(is_ofed_name(name), "{name}");
         }
         for name in ["openmpi", "ucx", "libibverbs1", "hcoll"] {

@@ -140,11 +140,11 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
         row("entrypoint", facts.config.entrypoint.join(" "));
     }
     let held = facts.packages.all_installed().filter(|package| package.held).count();
-    row(
-        "packages",
-        format!("{} installed, {held} held ({:?})", facts.packages.all_installed().count(), facts.packages.manager)
-            .to_lowercase(),
-    );
+    let counted =
+        format!("{} installed, {held} held ({:?})", facts.packages.all_installed().count(), facts.packages.manager);
+    // What could not be read is not zero.
+    let unread = facts.packages.problem.as_ref().map(|problem| format!("not known: {problem}"));
+    row("packages", unread.unwrap_or(counted.to_lowercase()));
     row("cuda", facts.cuda.evidence.iter().map(|e| format!("{} {}", e.version, e.from)).collect::<Vec<_>>().join("\n"));
     row("nccl", facts.nccl.iter().map(nccl_line).collect::<Vec<_>>().join("\n"));
     let python = facts.python3.as_ref().map(|p| format!("{} {}", p.version.as_deref().unwrap_or("?"), p.path));
@@ -165,6 +165,7 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     let ofed = &facts.ofed;
     row("ofed packages", wrap(&ofed.packages));
     let mut left: Vec<String> = ofed.apt_sources.iter().map(|source| source.path.clone()).collect();
+    left.extend(ofed.yum_repos.iter().map(|repo| format!("{} [{}]", repo.path, repo.id)));
     left.extend(ofed.apt_keys.iter().cloned());
     left.extend(
         ofed.directories.iter().map(|dir| format!("{} ({} files, {})", dir.path, dir.files, Bytes(dir.size_bytes))),

@@ -1,0 +1,52 @@
+//! Reading numbers out of untrusted bytes: a place that is not there is `None`, never a panic.
+
+/// `length` bytes from `at` on.
+pub fn slice(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
+    bytes.get(at..at.checked_add(length)?)
+}
+
+/// A number in the byte order of the machine that wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    pub fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
+        let bytes = slice(bytes, at, 2)?.try_into().ok()?;
+        Some(match self {
+            Order::Little => u16::from_le_bytes(bytes),
+            Order::Big => u16::from_be_bytes(bytes),
+        })
+    }
+
+    pub fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
+        let bytes = slice(bytes, at, 4)?.try_into().ok()?;
+        Some(match self {
+            Order::Little => u32::from_le_bytes(bytes),
+            Order::Big => u32::from_be_bytes(bytes),
+        })
+    }
+
+    /// The same as an index; `None` also where it does not fit one.
+    pub fn index(self, bytes: &[u8], at: usize) -> Option<usize> {
+        self.u32(bytes, at).and_then(|number| usize::try_from(number).ok())
+    }
+}
+
+/// Pages of a database that were read. A sound database refers to each page once, so that one walk costs no more than the
+/// file is long.
+#[derive(Debug)]
+pub struct Visited(Vec<bool>);
+
+impl Visited {
+    pub fn of(pages: usize) -> Visited {
+        Visited(vec![false; pages])
+    }
+
+    /// Whether the page exists and is seen for the first time.
+    pub fn first(&mut self, page: usize) -> bool {
+        self.0.get_mut(page).is_some_and(|seen| !std::mem::replace(seen, true))
+    }
+}

@@ -251,7 +251,7 @@ mod tests {
         let facts = serde_json::to_value(good()).unwrap();
         for check in REGISTRY {
             for text in [check.about, check.why, check.remedy, check.source] {
-                assert!(text.len() >= 20 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
+                assert!(text.len() >= 10 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
             }
             assert!(check.about.ends_with('.') && check.why.ends_with('.'), "{}", check.id);
             assert!(!check.needs.is_empty(), "{}", check.id);

@@ -113,7 +113,7 @@ pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> Verbs
 /// The markers found in a binary; `None` when it is not there.
 pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
     match fs.get(path)? {
-        Node::File { kept: Kept::Hits(hits), .. } => Some(hits),
+        Node::File { kept: Kept::Hits(scanned), .. } => Some(&scanned.hits),
         _ => None,
     }
 }

@@ -5,6 +5,9 @@
 
 #![allow(dead_code)]
 
+#[path = "elf_fixture.rs"]
+pub mod elf;
+
 use rdmaprep::facts::ImageFacts;
 use rdmaprep::image::Image;
 use rdmaprep::image::archive::read_archive;

@@ -2,7 +2,10 @@
 //!
 //! [`REGISTRY`] holds every check with what it means; a new check is a function and an entry there.
 
+mod loader;
+mod nccl;
 mod packages;
+mod settings;
 mod stack;
 mod verbs;
 
@@ -115,7 +118,7 @@ pub struct Check {
 use Severity::{Advice, Required};
 
 /// Every static check, in the order in which reports show them.
-pub const REGISTRY: [Check; 14] = [
+pub const REGISTRY: [Check; 29] = [
     Check {
         id: "image-config",
         severity: Required,
@@ -159,6 +162,24 @@ pub const REGISTRY: [Check; 14] = [
         run: packages::ofed_leftovers,
     },
     Check {
+        id: "ofed-loader-path",
+        severity: Required,
+        about: "The loader does not look into a directory with OFED's verbs libraries.",
+        run: packages::ofed_on_loader_path,
+    },
+    Check {
+        id: "foreign-stacks",
+        severity: Advice,
+        about: "No communication stack of another cloud is in the way.",
+        run: packages::foreign_stacks,
+    },
+    Check {
+        id: "loader-cache",
+        severity: Advice,
+        about: "The loader's cache agrees with the directories that it stands for.",
+        run: loader::loader_cache,
+    },
+    Check {
         id: "libibverbs",
         severity: Required,
         about: "The loader finds libibverbs.so.1, which NCCL opens.",
@@ -183,16 +204,88 @@ pub const REGISTRY: [Check; 14] = [
         run: verbs::driver_files,
     },
     Check {
+        id: "libibverbs-names",
+        severity: Required,
+        about: "libibverbs.so, which NCCL opens first, and libibverbs.so.1 are one library.",
+        run: verbs::same_library,
+    },
+    Check {
+        id: "libibverbs-copies",
+        severity: Advice,
+        about: "No other libibverbs is there that cannot open the fabric's device.",
+        run: verbs::bundled_libraries,
+    },
+    Check {
         id: "nccl-version",
         severity: Required,
         about: "NCCL, as each consumer gets it, is new enough for the target.",
-        run: stack::nccl_version,
+        run: nccl::nccl_version,
+    },
+    Check {
+        id: "nccl-shadowed",
+        severity: Required,
+        about: "LD_LIBRARY_PATH does not give torch an older NCCL than the one that it came with.",
+        run: nccl::nccl_shadowed,
+    },
+    Check {
+        id: "nccl-release",
+        severity: Required,
+        about: "No consumer gets an NCCL release that is known to fail on the fabric.",
+        run: nccl::nccl_release,
+    },
+    Check {
+        id: "nccl-cuda",
+        severity: Advice,
+        about: "NCCL was built for the major CUDA version of the image.",
+        run: nccl::nccl_cuda,
+    },
+    Check {
+        id: "nccl-version-hint",
+        severity: Advice,
+        about: "NCCL_VERSION, a mere label, agrees with what is there.",
+        run: nccl::nccl_version_hint,
+    },
+    Check {
+        id: "nccl-net-plugin",
+        severity: Required,
+        about: "No network plugin for other hardware takes the place of NCCL's own transports.",
+        run: nccl::net_plugin,
+    },
+    Check {
+        id: "nccl-ib-enabled",
+        severity: Required,
+        about: "No NCCL setting of the image switches RDMA off.",
+        run: settings::ib_enabled,
+    },
+    Check {
+        id: "nccl-ib-hca",
+        severity: Required,
+        about: "NCCL_IB_HCA, where the image sets it, can match the fabric's devices.",
+        run: settings::ib_hca,
+    },
+    Check {
+        id: "nccl-gid-index",
+        severity: Advice,
+        about: "NCCL takes a GID that reaches other hosts.",
+        run: settings::gid_index,
+    },
+    Check {
+        id: "nccl-socket-ifname",
+        severity: Advice,
+        about: "NCCL_SOCKET_IFNAME, where the image sets it, leaves the right interface.",
+        run: settings::socket_ifname,
     },
     Check {
         id: "cuda-version",
         severity: Required,
         about: "CUDA is new enough for the target.",
         run: stack::cuda_version,
+    },
+    Check {
+        id: "driver-libraries",
+        severity: Advice,
+        about: "No driver library of the image is in the way of the host's.",
+        run: loader::driver_libraries,
     },
     Check {
         id: "python3",

@@ -4,7 +4,7 @@ use super::settings::{Setting, setting};
 use super::{Outcome, Subject, abbreviate};
 use crate::facts::{ImageFacts, NcclConsumer, NcclCopy, NcclKind};
 use crate::inspect::PROGRAMS;
-use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
+use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_version};
 
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
 /// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
@@ -191,8 +191,8 @@ pub fn nccl_release(subject: &Subject<'_>) -> Outcome {
 pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let runtimes = facts.cuda.evidence.iter().filter(|e| e.source != crate::facts::CudaSource::Env);
-    let majors: Vec<u32> = runtimes.filter_map(|e| parse_cuda_version(&e.version)).map(|v| v.major).collect();
-    if majors.is_empty() {
+    let versions: Vec<CudaVersion> = runtimes.filter_map(|e| parse_cuda_version(&e.version)).collect();
+    if versions.is_empty() {
         return Outcome::skip("no CUDA runtime was found to compare with");
     }
     let mut others = Vec::new();
@@ -200,10 +200,10 @@ pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
         let built = used.copy.and_then(|copy| copy.built_for_cuda.as_deref()).and_then(parse_cuda_version);
         // What is linked into torch has its own runtime beside it.
         if let (Some(built), Some(copy)) = (built, used.copy)
-            && !majors.contains(&built.major)
+            && versions.iter().all(|version| version.major != built.major)
         {
             let line =
-                format!("{} was built for CUDA {built}, and the image's runtime is CUDA {}", copy.path, majors[0]);
+                format!("{} was built for CUDA {built}, and the image's runtime is CUDA {}", copy.path, versions[0]);
             if !others.contains(&line) {
                 others.push(line);
             }

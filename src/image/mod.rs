@@ -1,11 +1,12 @@
 //! Container images as data: reference → [`Image`] (config, layers, root file system), without running anything.
 //!
 //! `reference` names an image, `archive` reads one from a stream, `directory` a layer from the engine's
-//! store, `layer` and `rootfs` make the file tree, `scan` looks
+//! store, `layer` and `rootfs` make the file tree, `scan` and `elf` look
 //! into binaries while they pass. Opening the stream (a file, the daemon) is the caller's.
 
 pub mod archive;
 pub mod directory;
+pub mod elf;
 pub mod layer;
 pub mod reference;
 pub mod rootfs;

@@ -3,7 +3,7 @@
 //! Nothing is on disk: a file has its metadata, and its content only where the inspection asked for it
 //! ([`super::layer::Harvest`]). Links are followed inside the tree, never outside.
 
-use super::scan::Hit;
+use super::scan::Scanned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub enum Kept {
     Nothing,
     /// The whole content.
     Content(Arc<[u8]>),
-    /// The markers found inside.
-    Hits(Arc<[Hit]>),
+    /// The markers and ELF facts found inside.
+    Hits(Arc<Scanned>),
     /// Content was wanted, but the file is larger than the limit.
     TooLarge,
 }

@@ -184,7 +184,7 @@ pub fn is_satisfied(packages: &PackageFacts, dependency: &Dependency<'_>) -> boo
 }
 
 /// Calls `visit` with every installed package and each path (no leading slash) in its file list.
-fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: &mut dyn FnMut(&str, &str)) {
+pub(super) fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: &mut dyn FnMut(&str, &str)) {
     for list in fs.list(INFO) {
         let Some(package) = list.strip_suffix(".list") else {
             continue;

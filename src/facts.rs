@@ -21,15 +21,38 @@ pub struct ImageFacts {
     pub distro: Option<Distro>,
     pub packages: PackageFacts,
     pub ofed: OfedFacts,
+    /// What the dynamic loader searches, and what it finds.
+    #[serde(default)]
+    pub loader: LoaderFacts,
     pub verbs: VerbsFacts,
     /// Every copy of libnccl, and libraries with NCCL linked in.
     pub nccl: Vec<NcclCopy>,
+    /// Who gets which copy. Empty only in facts that an older version saved.
+    #[serde(default)]
+    pub nccl_consumers: Vec<NcclConsumer>,
+    /// NCCL's network plugins.
+    #[serde(default)]
+    pub nccl_plugins: Vec<NetPlugin>,
+    /// `NCCL_*` variables that a process of the image starts with, as NCCL sees them: one per name, sorted.
+    #[serde(default)]
+    pub nccl_settings: Vec<NcclSetting>,
+    /// Files that NCCL would read settings from and that the inspection did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nccl_settings_unread: Vec<String>,
     pub cuda: CudaFacts,
     /// The interpreter that `python3` on the image's PATH starts.
     pub python3: Option<Python>,
     /// `/bin/sh`; `None`: the image has no shell, as distroless ones.
     #[serde(default)]
     pub shell: Option<String>,
+    /// Every installed torch.
+    #[serde(default)]
+    pub torch: Vec<Torch>,
+    /// What the loader reads in the libraries that matter here, by path.
+    #[serde(default)]
+    pub libraries: Vec<LibraryFacts>,
+    #[serde(default)]
+    pub size: SizeByOrigin,
 }
 
 /// Which image it is.
@@ -246,6 +269,22 @@ pub struct OfedFacts {
     pub directories: Vec<OfedDirectory>,
     /// Files in `/etc/ld.so.conf.d` that name such a directory.
     pub loader_configs: Vec<String>,
+    /// Other communication stacks and their settings: HPC-X, EFA, MOFED variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<Stack>,
+}
+
+/// Something of a communication stack that was made for other hardware.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Stack {
+    /// `hpcx`, `efa`, `mofed`
+    pub name: String,
+    /// Directory, file or variable.
+    pub evidence: String,
+    /// What it names, such as the directory of a loader configuration, is not in the image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dangling: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -283,14 +322,105 @@ pub struct OfedDirectory {
     pub size_bytes: u64,
     /// Installed packages that own files in it, sorted.
     pub owners: Vec<String>,
+    /// Verbs libraries and providers in it, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verbs_files: Vec<String>,
+    /// What makes the loader search it (`LD_LIBRARY_PATH names /usr/local/ofed/4.6/lib`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loader_reason: Option<String>,
+}
+
+/// The dynamic loader's view.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoaderFacts {
+    /// Directories of `LD_LIBRARY_PATH`, in order.
+    pub library_path: Vec<String>,
+    /// Directories of `ld.so.conf`, in order, each once.
+    pub configured: Vec<LoaderDirectory>,
+    /// Directories that are built into the loader, in order.
+    pub defaults: Vec<String>,
+    pub cache: LoaderCache,
+    /// What programs get for the names that matter here; a name that is nowhere is left out.
+    pub answers: Vec<LoaderAnswer>,
+    /// Files that the cache names and the image does not have; the driver's, which are mounted at start, are left out.
+    pub gone: Vec<String>,
+    /// Directories of `ld.so.conf`, or libraries in them, that the cache does not know.
+    pub unindexed: Vec<String>,
+    /// Parts of the configuration that were not read.
+    pub problems: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoaderDirectory {
+    pub path: String,
+    /// The file that names it.
+    pub from: String,
+}
+
+/// `/etc/ld.so.cache`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum LoaderCache {
+    #[default]
+    Absent,
+    /// It is there and cannot be read.
+    Unreadable {
+        problem: String,
+    },
+    Read {
+        entries: usize,
+    },
+}
+
+/// Which file a name gives in a program without search paths of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoaderAnswer {
+    pub name: String,
+    /// With the cache as it is.
+    pub path: Option<String>,
+    /// After ldconfig has run, as NVIDIA's container toolkit has it run at the start of a container.
+    pub after_ldconfig: Option<String>,
+}
+
+/// What the loader reads in one library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LibraryFacts {
+    pub path: String,
+    /// 32 or 64.
+    pub bits: u8,
+    /// `x86-64`, `aarch64`, or the number of another (`e_machine`).
+    pub machine: String,
+    /// Why the rest is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soname: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needed: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpath: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runpath: Option<String>,
+    /// Versions that it defines, sorted; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Vec<String>>,
 }
 
 /// The verbs userspace: libibverbs and what it would load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerbsFacts {
-    /// Every `libibverbs.so.1*` that is a file.
+    /// Every `libibverbs.so*` that is a file.
     pub libraries: Vec<VerbsLibrary>,
+    /// What the loader opens for `libibverbs.so`, which NCCL asks for before `libibverbs.so.1`; `None`: nothing, and NCCL
+    /// goes on to the second name.
+    #[serde(default)]
+    pub unversioned: Option<String>,
     /// Every `lib*-rdmav<N>.so`.
     pub providers: Vec<Provider>,
     /// Every `/etc/libibverbs.d/*.driver`.
@@ -329,6 +459,25 @@ pub struct VerbsLibrary {
     pub loaded: bool,
     /// Installed package that owns it.
     pub package: Option<String>,
+    #[serde(default)]
+    pub place: VerbsPlace,
+}
+
+/// Where a libibverbs lies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum VerbsPlace {
+    /// In a directory of the system's loader.
+    System,
+    /// Bundled with a python package.
+    Wheel,
+    /// In a conda environment.
+    Conda,
+    /// In a directory of an OFED, DOCA or HPC-X installation.
+    Ofed,
+    #[default]
+    Other,
 }
 
 impl VerbsLibrary {
@@ -373,9 +522,13 @@ pub enum NcclKind {
     System,
     /// Under `site-packages/nvidia/nccl`.
     Wheel,
+    /// In a conda environment.
+    Conda,
+    /// In an HPC-X installation.
+    HpcX,
     /// Linked into another library, such as `libtorch_cuda.so`.
     Static,
-    /// Anywhere else: conda, HPC-X, a user's own directory.
+    /// Anywhere else: a user's own directory.
     Other,
 }
 
@@ -394,6 +547,57 @@ pub struct NcclCopy {
     pub package: Option<String>,
 }
 
+/// A user of NCCL and the copy that it gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NcclConsumer {
+    /// `torch`, `vllm`, `programs linked to libnccl`
+    pub name: String,
+    /// The library or variable that decides; empty for programs in general.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+    /// Real path of the copy; `None`: it finds none.
+    pub path: Option<String>,
+    /// How it is found.
+    pub how: String,
+    /// The directory of `LD_LIBRARY_PATH` that decides, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library_path: Option<String>,
+    /// The copy that it would get without `LD_LIBRARY_PATH`, where that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<String>,
+    /// The search path of the library could not be read; the usual one of its kind was taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub assumed: bool,
+}
+
+/// A `libnccl-net*.so`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NetPlugin {
+    /// Real path.
+    pub path: String,
+    /// What to say in `NCCL_NET_PLUGIN` to get it; empty for `libnccl-net.so`, which NCCL opens unasked.
+    pub name: String,
+    /// The loader finds it by that name.
+    pub reachable: bool,
+    /// `hpcx`, `aws-ofi`, `spcx`, `unknown`
+    pub maker: String,
+}
+
+/// One variable that NCCL reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NcclSetting {
+    pub name: String,
+    pub value: String,
+    /// `Env`, or the path of the file.
+    pub from: String,
+    /// Where else it is set, to no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overridden: Vec<String>,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaFacts {
@@ -401,6 +605,38 @@ pub struct CudaFacts {
     pub version: Option<String>,
     /// All evidence, strongest first.
     pub evidence: Vec<CudaEvidence>,
+    /// Every `libcuda.so*` in the image. None of them is the driver, which is the host's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub driver_libraries: Vec<DriverLibrary>,
+    /// What `NVIDIA_REQUIRE_CUDA` asks of the host, as alternatives of conditions that hold together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<Vec<String>>,
+}
+
+/// Why there is a `libcuda` in the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum DriverLibraryKind {
+    /// A `compat` directory: for hosts with an older driver.
+    Compat,
+    /// A `stubs` directory: for linking only.
+    Stub,
+    /// A driver that a build left behind.
+    BakedIn,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DriverLibrary {
+    /// Real path.
+    pub path: String,
+    pub kind: DriverLibraryKind,
+    /// The driver's version by its name (`550.54.14`).
+    pub version: Option<String>,
+    /// What makes the loader search its directory, other than its being a default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loader_reason: Option<String>,
 }
 
 /// Kinds of evidence for a CUDA version, strongest first.
@@ -436,4 +672,32 @@ pub struct Python {
     pub path: String,
     /// From the interpreter's real file name (`3.11`); `None` when that does not say.
     pub version: Option<String>,
+}
+
+/// An installed torch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Torch {
+    /// Its `version.py`.
+    pub path: String,
+    pub version: Option<String>,
+    /// The CUDA version that it was built for; `None`: built without.
+    pub cuda: Option<String>,
+}
+
+/// Sizes of all files of the image by where they come from, in bytes. Names of one file count each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SizeByOrigin {
+    /// Files of the distribution's packages, without what is in the lines below. `None`: the package database does not say.
+    pub distro_packages_bytes: Option<u64>,
+    /// `/usr/local/cuda*`
+    pub cuda_toolkit_bytes: u64,
+    /// Every copy of libnccl.
+    pub nccl_bytes: u64,
+    /// `site-packages`, `dist-packages` and conda environments.
+    pub python_packages_bytes: u64,
+    /// OFED, DOCA, HPC-X and EFA directories.
+    pub ofed_bytes: u64,
+    pub other_bytes: u64,
 }

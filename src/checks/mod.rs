@@ -2,8 +2,11 @@
 //!
 //! [`REGISTRY`] (`registry.rs`) holds every check with what it means; a new check is a function and an entry there.
 
+mod loader;
+mod nccl;
 mod packages;
 mod registry;
+mod settings;
 mod stack;
 mod verbs;
 
@@ -254,6 +257,44 @@ pub mod testing {
         let not_passed: Vec<_> = findings.iter().filter(|f| f.status != Status::Pass).collect();
         assert!(not_passed.is_empty(), "{not_passed:#?}");
         assert_eq!(verdict(&findings, Bar::Fail), Verdict::Pass);
+    }
+
+    /// What is foreign on one fabric is at home on another.
+    #[test]
+    fn mellanox_software_is_judged_by_the_devices() {
+        let mut facts = good();
+        facts.ofed.directories.push(OfedDirectory {
+            path: "/opt/mellanox".into(),
+            files: 1,
+            size_bytes: 1,
+            owners: Vec::new(),
+            verbs_files: vec!["/opt/mellanox/lib/libibverbs.so.1".into()],
+            loader_reason: Some("LD_LIBRARY_PATH names /opt/mellanox/lib".into()),
+        });
+        facts.nccl_plugins.push(NetPlugin {
+            path: "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so".into(),
+            name: String::new(),
+            reachable: true,
+            maker: "hpcx".into(),
+        });
+        let gid = |value: &str| NcclSetting {
+            name: "NCCL_IB_GID_INDEX".into(),
+            value: value.into(),
+            from: "Env".into(),
+            overridden: Vec::new(),
+        };
+        let status = |facts: &ImageFacts, check, target| finding_for(facts, check, target).status;
+        for (check, erdma, roce) in [
+            ("ofed-loader-path", Status::Fail, Status::Skip),
+            ("nccl-net-plugin", Status::Warn, Status::Pass),
+            ("nccl-gid-index", Status::Pass, Status::Pass),
+        ] {
+            assert_eq!((status(&facts, check, "ecs"), status(&facts, check, "cce")), (erdma, roce), "{check}");
+        }
+        // Which index is right there, only the host knows.
+        facts.nccl_settings.push(gid("1"));
+        assert_eq!(status(&facts, "nccl-gid-index", "ecs"), Status::Pass);
+        assert_eq!(status(&facts, "nccl-gid-index", "cce"), Status::Unknown);
     }
 
     #[test]

@@ -268,6 +268,43 @@ fn rpm_clean_up(facts: &ImageFacts) -> String {
     }
 }
 
+pub fn ofed_on_loader_path(subject: &Subject<'_>) -> Outcome {
+    if subject.target.fabric.is_mellanox {
+        return Outcome::skip(format!("the devices of {} work with OFED", subject.target.fabric.title));
+    }
+    let directories = &subject.facts.ofed.directories;
+    let found: Vec<String> = directories
+        .iter()
+        .filter(|directory| !directory.verbs_files.is_empty())
+        .filter_map(|directory| Some(format!("{}: {}", directory.path, directory.loader_reason.as_ref()?)))
+        .collect();
+    if found.is_empty() {
+        return Outcome::pass("the loader looks into no directory with OFED's verbs libraries");
+    }
+    let files = directories.iter().filter(|d| d.loader_reason.is_some()).flat_map(|d| d.verbs_files.iter().cloned());
+    Outcome::fail(format!("the loader finds OFED's verbs libraries: {}", abbreviate(&found)))
+        .evidence(files)
+        .remedy("take the directory out of LD_LIBRARY_PATH and /etc/ld.so.conf.d, remove it, and RUN ldconfig")
+}
+
+pub fn foreign_stacks(subject: &Subject<'_>) -> Outcome {
+    let stacks = &subject.facts.ofed.stacks;
+    let all: Vec<String> = stacks.iter().map(|stack| format!("{}: {}", stack.name, stack.evidence)).collect();
+    let mut wrong: Vec<String> = stacks
+        .iter()
+        .filter(|stack| stack.dangling && stack.evidence.starts_with("OPAL_PREFIX="))
+        .map(|stack| format!("{} names a directory that is not there, and mpirun will not start", stack.evidence))
+        .collect();
+    // HPC-X takes the verbs library that the loader gives it; EFA's stack works on AWS only.
+    let efa = stacks.iter().filter(|stack| stack.name == "efa" && !stack.dangling);
+    wrong.extend(efa.map(|stack| format!("EFA, which is for AWS: {}", stack.evidence)));
+    match (wrong.is_empty(), all.is_empty()) {
+        (false, _) => Outcome::warn(abbreviate(&wrong)).evidence(all),
+        (true, false) => Outcome::pass(format!("not in the way: {}", abbreviate(&all))).evidence(all),
+        (true, true) => Outcome::pass("no communication stack of another cloud"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::checks::Status;

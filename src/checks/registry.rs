@@ -3,7 +3,7 @@
 //! A new check is a function in this folder and an entry here; everything else follows from the entry.
 
 use super::Severity::{self, Advice, Required};
-use super::{Outcome, Subject, packages, stack, verbs};
+use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
 use crate::targets::{TARGETS, Target};
 use serde::Serialize;
 
@@ -150,6 +150,43 @@ pub static REGISTRY: &[Check] = &[
         run: packages::ofed_leftovers,
     },
     Check {
+        id: "ofed-loader-path",
+        severity: Required,
+        // Its devices are Mellanox's.
+        exceptions: &[("cce", Advice)],
+        about: "The loader does not look into a directory with OFED's verbs libraries.",
+        needs: &["ofed"],
+        why: "OFED that was unpacked beside the package database is in no package list, and the loader may take its \
+              libibverbs in place of the one that apt installed: the fabric's device is then not opened.",
+        remedy: "Take the directory out of LD_LIBRARY_PATH and /etc/ld.so.conf.d, remove it, and RUN ldconfig",
+        source: "openucx/ucx issue 6576: OFED unpacked to /usr/local/ofed by a recipe",
+        run: packages::ofed_on_loader_path,
+    },
+    Check {
+        id: "foreign-stacks",
+        severity: Advice,
+        exceptions: &[],
+        about: "No communication stack of another cloud is in the way.",
+        needs: &["ofed"],
+        why: "A stack for other hardware costs space and may be loaded first; an OPAL_PREFIX that names a directory which is \
+              gone keeps mpirun from starting.",
+        remedy: "Remove the directory, and the variables that name it: ENV OPAL_PREFIX=",
+        source: "NVIDIA PyTorch images 25.10, their history: /opt/hpcx, OPAL_PREFIX and EFA's libfabric",
+        run: packages::foreign_stacks,
+    },
+    Check {
+        id: "loader-cache",
+        severity: Advice,
+        exceptions: &[],
+        about: "The loader's cache agrees with the directories that it stands for.",
+        needs: &["loader"],
+        why: "The loader believes the cache: a library that was added or taken away since is found, or not found, \
+              otherwise than the files suggest, and the next ldconfig changes what runs.",
+        remedy: "RUN ldconfig",
+        source: "ldconfig(8); ld.so(8), order of the search",
+        run: loader::loader_cache,
+    },
+    Check {
         id: "libibverbs",
         severity: Required,
         exceptions: &[],
@@ -196,16 +233,146 @@ pub static REGISTRY: &[Check] = &[
         run: verbs::driver_files,
     },
     Check {
+        id: "libibverbs-names",
+        severity: Required,
+        exceptions: &[],
+        about: "libibverbs.so, which NCCL opens first, and libibverbs.so.1 are one library.",
+        needs: &["verbs"],
+        why: "NCCL opens libibverbs.so before libibverbs.so.1. Where a development link leads to another build, NCCL gets \
+              that one, whatever the package list says.",
+        remedy: "rdmaprep build IMAGE -t NEW",
+        source: "NVIDIA/nccl, src/misc/ibvsymbols.cc: order of the two names",
+        run: verbs::same_library,
+    },
+    Check {
+        id: "libibverbs-copies",
+        severity: Advice,
+        exceptions: &[],
+        about: "No other libibverbs is there that cannot open the fabric's device.",
+        needs: &["verbs"],
+        why: "A wheel or a directory of its own may bring a libibverbs along, which looks for providers beside itself: the \
+              programs that open it find no device.",
+        remedy: "Remove the copy, so that its users open the system's library",
+        source: "rdma-core, libibverbs/dynamic_driver.c: providers are looked for beside the library; public guide \"RDT on \
+                 eRDMA\", read 2026-11: wheels with a libibverbs of their own",
+        run: verbs::bundled_libraries,
+    },
+    Check {
         id: "nccl-version",
         severity: Required,
         exceptions: &[],
         about: "NCCL, as each consumer gets it, is new enough for the target.",
-        needs: &["nccl"],
+        needs: &["nccl", "nccl_consumers"],
         why: "The platform supports its fabric from this version on. torch may have its own copy, which is the one that \
               counts for it.",
         remedy: "RUN pip install a newer nvidia-nccl-cu12, or apt-get install a newer libnccl2, or take a newer torch",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: NCCL 2.19 or later",
-        run: stack::nccl_version,
+        run: nccl::nccl_version,
+    },
+    Check {
+        id: "nccl-shadowed",
+        severity: Required,
+        exceptions: &[],
+        about: "LD_LIBRARY_PATH does not give torch an older NCCL than the one that it came with.",
+        needs: &["nccl", "nccl_consumers", "config"],
+        why: "torch was built with the newer one: it misses symbols or falls back to older transports, and the version that \
+              pip shows is not the one that runs.",
+        remedy: "Take the directory out of LD_LIBRARY_PATH, or the old libnccl out of the directory",
+        source: "pytorch/pytorch issues 119932 and 119072; NVIDIA/nccl issue 1180",
+        run: nccl::nccl_shadowed,
+    },
+    Check {
+        id: "nccl-release",
+        severity: Required,
+        exceptions: &[],
+        about: "No consumer gets an NCCL release that is known to fail on the fabric.",
+        needs: &["nccl", "nccl_consumers"],
+        why: "On eRDMA, 2.28.7 and 2.28.9 end in a segmentation fault in ncclNetInit, before the first collective.",
+        remedy: "RUN pip install 'nvidia-nccl-cu12==2.29.7', or another release than 2.28.7 and 2.28.9",
+        source: "public guide \"RDT on eRDMA\", read 2026-11: 2.28.3, 2.29.7 and 2.30.7 work there; no cause is published",
+        run: nccl::nccl_release,
+    },
+    Check {
+        id: "nccl-cuda",
+        severity: Advice,
+        exceptions: &[],
+        about: "NCCL was built for the major CUDA version of the image.",
+        needs: &["nccl", "nccl_consumers", "cuda"],
+        why: "NCCL's own runtime is linked into it, so it often works; with a driver that is too old for the newer of the two \
+              it does not.",
+        remedy: "Install the nvidia-nccl-cuNN or libnccl2 of the image's CUDA",
+        source: "NVIDIA/nccl issue 1320: the suffix +cudaX.Y is what NCCL was built with",
+        run: nccl::nccl_cuda,
+    },
+    Check {
+        id: "nccl-version-hint",
+        severity: Advice,
+        exceptions: &[],
+        about: "NCCL_VERSION, a mere label, agrees with what is there.",
+        needs: &["nccl", "config"],
+        why: "Images inherit the variable from their base and change the library: whoever reads it is misled.",
+        remedy: "ENV NCCL_VERSION=",
+        source: "nvidia/cuda images, which set it; NCCL does not read it (NVIDIA/nccl v2.30.7, src/)",
+        run: nccl::nccl_version_hint,
+    },
+    Check {
+        id: "nccl-net-plugin",
+        severity: Required,
+        exceptions: &[],
+        about: "No network plugin for other hardware takes the place of NCCL's own transports.",
+        needs: &["nccl_plugins", "nccl_settings", "nccl", "nccl_consumers"],
+        why: "A plugin that the loader finds is asked first. One for other hardware finds no device, or takes NCCL's own \
+              InfiniBand transport out of the choice.",
+        remedy: "ENV NCCL_NET_PLUGIN=none",
+        source: "NVIDIA/nccl v2.28, src/plugin/net.cc: `none` is a keyword from 2.28 on, before it a name that is not found",
+        run: nccl::net_plugin,
+    },
+    Check {
+        id: "nccl-ib-enabled",
+        severity: Required,
+        exceptions: &[],
+        about: "No NCCL setting of the image switches RDMA off.",
+        needs: &["nccl_settings"],
+        why: "NCCL_IB_DISABLE=1, or NCCL_NET=Socket, was right on the machine where the image was made: here every byte goes \
+              over TCP.",
+        remedy: "ENV NCCL_IB_DISABLE=0, and ENV NCCL_NET=IB or nothing",
+        source: "NCCL user guide, environment variables: NCCL_IB_DISABLE, NCCL_NET",
+        run: settings::ib_enabled,
+    },
+    Check {
+        id: "nccl-ib-hca",
+        severity: Required,
+        exceptions: &[],
+        about: "NCCL_IB_HCA, where the image sets it, can match the fabric's devices.",
+        needs: &["nccl_settings"],
+        why: "A filter such as mlx5 lets no erdma_N through: NCCL finds no device and uses TCP, without an error.",
+        remedy: "ENV NCCL_IB_HCA=erdma (on RoCE: mlx5)",
+        source: "NCCL user guide, NCCL_IB_HCA; alibaba/elastic-rdma-drivers 0.2.37: devices are named erdma_%d",
+        run: settings::ib_hca,
+    },
+    Check {
+        id: "nccl-gid-index",
+        severity: Advice,
+        exceptions: &[],
+        about: "NCCL takes a GID that reaches other hosts.",
+        needs: &["nccl_settings", "nccl", "nccl_consumers"],
+        why: "NCCL before 2.21 takes index 0, which is a link-local address there: connections between hosts time out. From \
+              2.21 on it chooses by itself.",
+        remedy: "ENV NCCL_IB_GID_INDEX=1 on eRDMA, or NCCL 2.21 or newer and no setting",
+        source: "NVIDIA/nccl v2.20 and v2.21, src/transport/net_ib.cc; alibaba/elastic-rdma-drivers 0.2.37, erdma_verbs.c",
+        run: settings::gid_index,
+    },
+    Check {
+        id: "nccl-socket-ifname",
+        severity: Advice,
+        exceptions: &[],
+        about: "NCCL_SOCKET_IFNAME, where the image sets it, leaves the right interface.",
+        needs: &["nccl_settings"],
+        why: "The ranks find one another over this interface even where RDMA carries the data: with a wrong name the job does \
+              not start.",
+        remedy: "ENV NCCL_SOCKET_IFNAME=eth0",
+        source: "NVIDIA/nccl, src/misc/socket.cc; Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
+        run: settings::socket_ifname,
     },
     Check {
         id: "cuda-version",
@@ -217,6 +384,18 @@ pub static REGISTRY: &[Check] = &[
         remedy: "Start from an image with a newer CUDA.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: CUDA 12.1 or later",
         run: stack::cuda_version,
+    },
+    Check {
+        id: "driver-libraries",
+        severity: Advice,
+        exceptions: &[],
+        about: "No driver library of the image is in the way of the host's.",
+        needs: &["cuda"],
+        why: "The driver's libraries are the host's and are put into the container at start. A stub, a compatibility driver or \
+              one that was built in may be found before them: CUDA then fails with error 803 or 804.",
+        remedy: "Take the stub or compat directory off the loader's path, and remove what a driver installer left",
+        source: "NVIDIA/nvidia-docker issues 1256 (error 803) and 1515 (error 804)",
+        run: loader::driver_libraries,
     },
     Check {
         id: "python3",
@@ -251,7 +430,7 @@ mod tests {
         let facts = serde_json::to_value(good()).unwrap();
         for check in REGISTRY {
             for text in [check.about, check.why, check.remedy, check.source] {
-                assert!(text.len() >= 20 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
+                assert!(text.len() >= 10 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
             }
             assert!(check.about.ends_with('.') && check.why.ends_with('.'), "{}", check.id);
             assert!(!check.needs.is_empty(), "{}", check.id);

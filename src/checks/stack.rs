@@ -1,8 +1,7 @@
-//! Checks of platform, distribution, NCCL, CUDA and python3 against the target.
+//! Checks of platform, distribution, CUDA and python3 against the target.
 
-use super::{Outcome, Subject, abbreviate};
-use crate::facts::{NcclCopy, NcclKind};
-use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
+use super::{Outcome, Subject};
+use crate::versions::parse_cuda_version;
 
 pub fn image_config(subject: &Subject<'_>) -> Outcome {
     if subject.facts.config.missing {
@@ -38,77 +37,6 @@ pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
         None => Outcome::warn("the image does not say which distribution it is"),
         Some(distro) => Outcome::warn(format!("{distro} on {architecture} is not on the vendor's list"))
             .evidence([format!("listed: {}", fabric.all_known())]),
-    }
-}
-
-/// Who uses a copy of NCCL.
-struct Consumer<'a> {
-    name: &'static str,
-    copy: &'a NcclCopy,
-}
-
-/// Which copy torch gets: the one linked into it, else its wheel's, else the loader's.
-fn torch_copy(copies: &[NcclCopy]) -> Option<&NcclCopy> {
-    let of_kind = |kind| copies.iter().find(|copy| copy.kind == kind);
-    of_kind(NcclKind::Static).or_else(|| of_kind(NcclKind::Wheel))
-}
-
-pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
-    let Some(minimum) = subject.target.minimum_nccl else {
-        return Outcome::skip(format!("{} states no minimum", subject.target.title));
-    };
-    let copies = &subject.facts.nccl;
-    let system = copies.iter().find(|copy| copy.loaded);
-    let torch = torch_copy(copies);
-    let consumers: Vec<Consumer<'_>> = [("torch", torch), ("programs linked to libnccl", system)]
-        .into_iter()
-        .filter_map(|(name, copy)| Some(Consumer { name, copy: copy? }))
-        .collect();
-    let evidence = copies.iter().map(|copy| {
-        format!("{} ({:?}): {}", copy.path, copy.kind, copy.version.as_deref().unwrap_or("no version text"))
-            .to_lowercase()
-    });
-    let Some(first) = consumers.first() else {
-        let paths: Vec<String> = copies.iter().map(|copy| copy.path.clone()).collect();
-        return match paths.is_empty() {
-            true => Outcome::fail(format!("the image has no NCCL; {} needs {minimum} or newer", subject.target.title)),
-            false => Outcome::fail(format!("NCCL is only where the loader does not look: {}", abbreviate(&paths))),
-        }
-        .evidence(evidence)
-        .remedy(format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"));
-    };
-    let version = |consumer: &Consumer<'_>| consumer.copy.version.as_deref().and_then(parse_nccl_version);
-    let say = |consumer: &Consumer<'_>| match version(consumer) {
-        Some(version) => format!("{} {version} for {} ({})", "NCCL", consumer.name, consumer.copy.path),
-        None => format!("NCCL of unknown version for {} ({})", consumer.name, consumer.copy.path),
-    };
-    let too_old = |consumer: &&Consumer<'_>| version(consumer).is_some_and(|v: NcclVersion| v < minimum);
-    let summary = consumers.iter().map(say).collect::<Vec<_>>().join("; ");
-    // The training framework decides; another program's older copy is worth a word.
-    let outcome = if too_old(&first) {
-        Outcome::fail(format!("{summary}; {} needs {minimum} or newer", subject.target.title))
-            .remedy(remedy_for(first.copy, minimum))
-    } else if version(first).is_none() {
-        Outcome::unknown(summary)
-    } else if consumers.iter().any(|consumer| too_old(&consumer) || version(consumer).is_none()) {
-        Outcome::warn(format!("{summary}; the minimum is {minimum}"))
-    } else {
-        Outcome::pass(summary)
-    };
-    outcome.evidence(evidence)
-}
-
-fn remedy_for(copy: &NcclCopy, minimum: NcclVersion) -> String {
-    match copy.kind {
-        NcclKind::Static => {
-            format!("NCCL is linked into {}: use a torch build with NCCL {minimum} or newer", copy.path)
-        }
-        NcclKind::Wheel => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
-        NcclKind::System | NcclKind::Other => {
-            format!(
-                "RUN apt-get update && apt-get install -y --allow-change-held-packages libnccl2   # {minimum} or newer"
-            )
-        }
     }
 }
 
@@ -160,48 +88,6 @@ mod tests {
     use crate::checks::testing::{finding, finding_for, good};
     use crate::facts::*;
 
-    fn copy(kind: NcclKind, version: Option<&str>, loaded: bool) -> NcclCopy {
-        let path = match kind {
-            NcclKind::Static => "/usr/lib/python3/site-packages/torch/lib/libtorch_cuda.so",
-            NcclKind::Wheel => "/usr/lib/python3/site-packages/nvidia/nccl/lib/libnccl.so.2",
-            _ => "/usr/lib/x86_64-linux-gnu/libnccl.so.2",
-        };
-        NcclCopy {
-            path: path.into(),
-            kind,
-            version: version.map(str::to_owned),
-            built_for_cuda: None,
-            loaded,
-            package: None,
-        }
-    }
-
-    #[test]
-    fn which_nccl_decides() {
-        use NcclKind::*;
-        for (copies, status, case) in [
-            (vec![], Status::Fail, "none"),
-            (vec![copy(System, Some("2.17.1"), true)], Status::Fail, "B08: system too old"),
-            (
-                vec![copy(Wheel, Some("2.19.3"), false), copy(System, Some("2.17.1"), true)],
-                Status::Warn,
-                "B01: torch is fine",
-            ),
-            (
-                vec![copy(Static, Some("2.10.3"), false), copy(System, Some("2.21.5"), true)],
-                Status::Fail,
-                "B03: static in torch",
-            ),
-            (vec![copy(System, None, true)], Status::Unknown, "no version text"),
-            (vec![copy(Other, Some("2.21.5"), false)], Status::Fail, "off the loader's path"),
-            (vec![copy(System, Some("2.19.0"), true)], Status::Pass, "exactly the minimum"),
-        ] {
-            let mut facts = good();
-            facts.nccl = copies;
-            assert_eq!(finding(&facts, "nccl-version").status, status, "{case}");
-        }
-    }
-
     #[test]
     fn cuda_by_evidence() {
         let evidence = |source, version: &str| CudaEvidence { source, version: version.into(), from: "x".into() };
@@ -213,7 +99,7 @@ mod tests {
             (vec![evidence(CudaSource::Wheel, "12.1")], Status::Pass),
         ] {
             let mut facts = good();
-            facts.cuda = CudaFacts { version: None, evidence: list.clone() };
+            facts.cuda = CudaFacts { evidence: list.clone(), ..CudaFacts::default() };
             assert_eq!(finding(&facts, "cuda-version").status, status, "{list:?}");
         }
     }
@@ -221,7 +107,7 @@ mod tests {
     #[test]
     fn targets_ask_for_different_things() {
         let mut facts = good();
-        facts.nccl = vec![copy(NcclKind::System, Some("2.17.1"), true)];
+        facts.nccl[0].version = Some("2.17.1".into());
         facts.python3 = None;
         assert_eq!(finding_for(&facts, "nccl-version", "ecs").status, Status::Skip);
         assert_eq!(finding_for(&facts, "python3", "ecs").status, Status::Skip);

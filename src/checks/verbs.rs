@@ -107,6 +107,50 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     .remedy(rebuild(subject))
 }
 
+pub fn same_library(subject: &Subject<'_>) -> Outcome {
+    let verbs = &subject.facts.verbs;
+    let (Some(versioned), Some(unversioned)) = (verbs.loaded(), &verbs.unversioned) else {
+        return match &verbs.unversioned {
+            Some(path) => Outcome::warn(format!("libibverbs.so is {path}, and there is no libibverbs.so.1"))
+                .remedy(rebuild(subject)),
+            None => Outcome::pass("there is no libibverbs.so, so NCCL opens libibverbs.so.1"),
+        };
+    };
+    if versioned.path == *unversioned {
+        return Outcome::pass(format!("libibverbs.so and libibverbs.so.1 are both {unversioned}"));
+    }
+    let summary =
+        format!("NCCL opens libibverbs.so first, which is {unversioned}; libibverbs.so.1 is {}", versioned.path);
+    let driver = subject.target.fabric.driver;
+    let other = verbs.libraries.iter().find(|library| library.path == *unversioned);
+    let outcome = match other.map(|library| (library, library.provider_abi)) {
+        None | Some((_, None)) => {
+            Outcome::unknown(format!("{summary}, and the first does not say which providers it opens"))
+        }
+        Some((library, Some(_))) if verbs.usable_providers(library).any(|provider| provider.driver == driver) => {
+            Outcome::warn(format!("{summary}: two builds"))
+        }
+        Some(_) => Outcome::fail(format!("{summary}: the first has no {driver} provider")),
+    };
+    outcome.remedy(rebuild(subject))
+}
+
+pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
+    let verbs = &subject.facts.verbs;
+    let driver = subject.target.fabric.driver;
+    let without: Vec<String> = verbs
+        .libraries
+        .iter()
+        .filter(|library| !library.loaded && Some(&library.path) != verbs.unversioned.as_ref())
+        .filter(|library| !verbs.usable_providers(library).any(|provider| provider.driver == driver))
+        .map(|library| library.path.clone())
+        .collect();
+    if without.is_empty() {
+        return Outcome::pass("no other libibverbs without the provider is in the image");
+    }
+    Outcome::warn(format!("whoever opens it finds no {driver} device: {}", abbreviate(&without))).evidence(without)
+}
+
 pub fn driver_files(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
     let dangling: Vec<String> = verbs

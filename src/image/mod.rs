@@ -2,13 +2,14 @@
 //!
 //! `reference` and `platform` say which image is meant, `archive` reads one from a stream, a file or a layout's directory,
 //! `directory` a layer from the engine's store or a root directory. `layout` and `oci` find config and layers, `store` their
-//! bytes; `layer` and `rootfs` make the file tree, `scan` looks into binaries while they pass, `digest` hashes. Opening the
+//! bytes; `layer` and `rootfs` make the file tree, `scan` and `elf` look into binaries while they pass, `digest` hashes. Opening the
 //! stream (a file, the daemon, a registry) is the caller's.
 
 pub mod archive;
 mod beneath;
 pub mod digest;
 pub mod directory;
+pub mod elf;
 pub mod layer;
 pub mod layout;
 pub mod oci;

@@ -3,7 +3,7 @@
 //! Nothing is on disk: a file has its metadata, and its content only where the inspection asked for it
 //! ([`super::layer::Harvest`]). Links are followed inside the tree, never outside.
 
-use super::scan::Hit;
+use super::scan::Scanned;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ pub enum Kept {
     Content(Arc<[u8]>),
     /// The whole content, compressed with zstd; `size` is the uncompressed one in bytes.
     Packed { bytes: Arc<[u8]>, size: u64 },
-    /// The markers found inside.
-    Hits(Arc<[Hit]>),
+    /// The markers and ELF facts found inside.
+    Hits(Arc<Scanned>),
     /// Content was wanted, but the file is larger than the limit.
     TooLarge,
 }

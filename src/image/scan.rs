@@ -1,8 +1,9 @@
-//! Finds text that a program carries inside, while its bytes stream past.
+//! Finds what a program or library says about itself, while its bytes stream past.
 //!
-//! Input: the content of one file, in chunks of any size; output: what stands behind each marker. Libraries of several
+//! Input: the content of one file, in chunks of any size; output: what stands behind each marker, and the ELF facts. Libraries of several
 //! gigabytes pass through here, so nothing but a small window is ever held.
 
+use super::elf::{Elf, ElfReader};
 use memchr::memmem::Finder;
 
 /// Text that precedes a fact inside a binary.
@@ -40,6 +41,15 @@ pub struct Hit {
     pub tail: String,
 }
 
+/// What was found in one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// In order of appearance per marker, without repeats.
+    pub hits: Vec<Hit>,
+    /// `None`: the file is no ELF file.
+    pub elf: Option<Elf>,
+}
+
 /// How much text behind a marker is kept, in bytes. The longest wanted is `2.20.3rc1+cuda12.4`.
 const TAIL_BYTES: usize = 48;
 /// Distinct hits kept per file; a file that repeats a marker with ever new text is not a library of interest.
@@ -50,6 +60,7 @@ pub struct Scanner {
     finders: Vec<(Marker, Finder<'static>)>,
     window: Vec<u8>,
     hits: Vec<Hit>,
+    elf: ElfReader,
 }
 
 impl Default for Scanner {
@@ -58,6 +69,7 @@ impl Default for Scanner {
             finders: Marker::ALL.into_iter().map(|marker| (marker, Finder::new(marker.needle()))).collect(),
             window: Vec::new(),
             hits: Vec::new(),
+            elf: ElfReader::default(),
         }
     }
 }
@@ -65,6 +77,7 @@ impl Default for Scanner {
 impl Scanner {
     /// Takes the next bytes of the file.
     pub fn push(&mut self, chunk: &[u8]) {
+        self.elf.push(chunk);
         self.window.extend_from_slice(chunk);
         // The last bytes may hold a marker whose tail has not arrived yet: they are looked at again with what follows.
         let keep = Self::overlap().min(self.window.len());
@@ -73,10 +86,10 @@ impl Scanner {
         self.window.drain(..complete);
     }
 
-    /// Ends the file and gives what was found, in order of appearance per marker, without repeats.
-    pub fn finish(mut self) -> Vec<Hit> {
+    /// Ends the file and gives what was found.
+    pub fn finish(mut self) -> Scanned {
         self.search(self.window.len());
-        self.hits
+        Scanned { hits: self.hits, elf: self.elf.finish() }
     }
 
     fn overlap() -> usize {
@@ -114,7 +127,7 @@ mod tests {
         let whole = {
             let mut scanner = Scanner::default();
             scanner.push(BLOB);
-            let mut hits = scanner.finish();
+            let mut hits = scanner.finish().hits;
             hits.sort();
             hits
         };
@@ -127,7 +140,7 @@ mod tests {
         for size in 1..BLOB.len() {
             let mut scanner = Scanner::default();
             BLOB.chunks(size).for_each(|chunk| scanner.push(chunk));
-            let mut hits = scanner.finish();
+            let mut hits = scanner.finish().hits;
             hits.sort();
             assert_eq!(hits, whole, "chunks of {size}");
         }
@@ -140,6 +153,6 @@ mod tests {
             scanner.push(&[b'x'; 4096]);
             assert!(scanner.window.len() <= Scanner::overlap());
         }
-        assert!(scanner.finish().is_empty());
+        assert!(scanner.finish().hits.is_empty());
     }
 }

@@ -1,8 +1,10 @@
-//! The image's CUDA version, with all evidence for it. The driver is the host's: a `libcuda` in the image says nothing.
+//! The image's CUDA version, with all evidence for it. The driver is the host's: a `libcuda` in the image is a compatibility
+//! library, a stub or a leftover, and says nothing of either.
 
+use super::loader::Loader;
 use super::{absolute, files_named};
-use crate::facts::{ConfigFacts, CudaEvidence, CudaFacts, CudaSource, PackageFacts};
-use crate::image::rootfs::RootFs;
+use crate::facts::{ConfigFacts, CudaEvidence, CudaFacts, CudaSource, DriverLibrary, DriverLibraryKind, PackageFacts};
+use crate::image::rootfs::{Node, RootFs};
 use crate::versions::{CudaVersion, parse_cuda_version};
 
 /// Whether the content of a path is needed here.
@@ -12,7 +14,7 @@ pub fn wants(path: &str) -> bool {
 }
 
 /// Collects the evidence, strongest first.
-pub fn load_cuda(fs: &RootFs, packages: &PackageFacts, config: &ConfigFacts) -> CudaFacts {
+pub fn load_cuda(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, config: &ConfigFacts) -> CudaFacts {
     let mut evidence = Vec::new();
     let mut add = |source, version: Option<CudaVersion>, from: String| {
         if let Some(version) = version {
@@ -57,7 +59,43 @@ pub fn load_cuda(fs: &RootFs, packages: &PackageFacts, config: &ConfigFacts) -> 
         add(CudaSource::Env, parse_cuda_version(value), format!("CUDA_VERSION={value}"));
     }
     evidence.sort_by_key(|evidence| evidence.source);
-    CudaFacts { version: evidence.first().map(|first| first.version.clone()), evidence }
+    CudaFacts {
+        version: evidence.first().map(|first| first.version.clone()),
+        evidence,
+        driver_libraries: load_driver_libraries(fs, loader),
+        requires: config.env("NVIDIA_REQUIRE_CUDA").map(parse_requirement).unwrap_or_default(),
+    }
+}
+
+/// Every `libcuda.so*` that is a file with something in it: a container with the driver mounted leaves empty files behind
+/// when it is made an image.
+fn load_driver_libraries(fs: &RootFs, loader: &Loader<'_>) -> Vec<DriverLibrary> {
+    files_named(fs, |name| name == "libcuda.so" || name.starts_with("libcuda.so."))
+        .into_iter()
+        .filter(|path| !matches!(fs.get(path), Some(Node::File { size: 0, .. })))
+        .map(|path| {
+            let (directory, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            let kind = match directory.rsplit('/').next() {
+                Some("compat") => DriverLibraryKind::Compat,
+                Some("stubs") => DriverLibraryKind::Stub,
+                _ => DriverLibraryKind::BakedIn,
+            };
+            let version = name.strip_prefix("libcuda.so.").filter(|version| version.contains('.'));
+            DriverLibrary {
+                kind,
+                version: version.map(str::to_owned),
+                loader_reason: loader.reason_to_look_below(directory),
+                path: absolute(&path),
+            }
+        })
+        .collect()
+}
+
+/// Splits `cuda>=12.4 brand=tesla,driver>=470,driver<471`: spaces part alternatives, commas conditions that hold together
+/// (NVIDIA container toolkit, "NVIDIA_REQUIRE_* constraints").
+fn parse_requirement(text: &str) -> Vec<Vec<String>> {
+    let conditions = |group: &str| group.split(',').filter(|c| !c.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    text.split_whitespace().map(conditions).filter(|group| !group.is_empty()).collect()
 }
 
 fn parse_version_json(text: &str) -> Option<CudaVersion> {
@@ -79,6 +117,13 @@ mod tests {
         assert_eq!(parse_version_json(json), Some(CudaVersion::new(12, 4)));
         assert_eq!(parse_version_json("{"), None);
         assert_eq!(parse_version_txt("CUDA Version 10.2.89\n"), Some(CudaVersion::new(10, 2)));
+    }
+
+    #[test]
+    fn requirements() {
+        let groups = parse_requirement("cuda>=12.4 brand=tesla,driver>=470,driver<471 ");
+        assert_eq!(groups, [vec!["cuda>=12.4"], vec!["brand=tesla", "driver>=470", "driver<471"]]);
+        assert!(parse_requirement(" ").is_empty());
     }
 
     #[test]

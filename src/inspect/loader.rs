@@ -1,83 +1,507 @@
-//! Where the dynamic loader of the image searches: configuration → ordered directories.
+//! What the dynamic loader of the image would open: configuration, cache and environment → answers.
 //!
-//! The order is glibc's (ld.so(8)): `LD_LIBRARY_PATH`, then what `ldconfig` indexed from `ld.so.conf`, then the default
-//! directories. The index file itself is not read yet: the directories that it is made from are.
+//! The order is glibc's (ld.so(8), `elf/dl-load.c` `_dl_map_object`): DT_RPATH of the caller and of the program, where the
+//! caller has no DT_RUNPATH; `LD_LIBRARY_PATH`; the caller's DT_RUNPATH; `ld.so.cache`; the default directories. The loader
+//! itself never reads `ld.so.conf`: ldconfig does, when it writes the cache. NVIDIA's container toolkit runs ldconfig in
+//! every container that it gives GPUs to, so what a new cache would say is known here too.
 
-use crate::image::rootfs::RootFs;
+use super::absolute;
+use super::ld_cache::{CacheEntry, parse_cache};
+use super::loader_conf::{self, ConfigDirectory};
+use super::verbs::scanned;
+use crate::facts::{ConfigFacts, LoaderAnswer, LoaderCache, LoaderDirectory, LoaderFacts};
+use crate::image::rootfs::{Node, RootFs};
+use std::collections::{BTreeMap, BTreeSet};
 
-const CONF: &str = "etc/ld.so.conf";
+const CACHE: &str = "etc/ld.so.cache";
+
+/// Names that matter here and that programs open: which file each gives is a fact.
+pub const NAMES: [&str; 7] = [
+    "libibverbs.so",
+    "libibverbs.so.1",
+    "librdmacm.so.1",
+    "libnccl.so.2",
+    "libnccl-net.so",
+    "libcudart.so.12",
+    "libcuda.so.1",
+];
+
+/// Most names of missing files that are listed.
+const MAX_GONE: usize = 256;
 
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
-    path == CONF || (path.starts_with("etc/ld.so.conf.d/") && path.ends_with(".conf"))
+    path == CACHE || loader_conf::wants(path)
 }
 
-/// Directories of the loader, first match wins, without leading slash and as real paths, each once.
-pub fn search_path(fs: &RootFs, ld_library_path: Option<&str>, architecture: &str) -> Vec<String> {
-    let mut directories: Vec<String> = ld_library_path
-        .unwrap_or_default()
-        .split([':', ';'])
-        .filter(|d| d.starts_with('/'))
-        .map(str::to_owned)
-        .collect();
-    read_conf(fs, CONF, 0, &mut directories);
-    let triplet = match architecture {
-        "arm64" => "aarch64-linux-gnu",
-        _ => "x86_64-linux-gnu",
-    };
-    directories.extend([format!("/lib/{triplet}"), format!("/usr/lib/{triplet}")]);
-    directories.extend(["/lib64", "/usr/lib64", "/lib", "/usr/lib"].map(str::to_owned));
-    let mut real: Vec<String> = Vec::new();
-    for directory in directories {
-        if let Some(path) = fs.real_path(&directory)
-            && !real.contains(&path)
-        {
-            real.push(path);
+/// How a library was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum How {
+    Rpath,
+    /// The directory of `LD_LIBRARY_PATH`.
+    LibraryPath(String),
+    Runpath,
+    Cache,
+    /// Only by a cache that is yet to be written, from this file.
+    Config(String),
+    Default,
+    /// It was asked for by path.
+    Path,
+}
+
+/// A library that the loader opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Real path, no leading slash.
+    pub path: String,
+    pub how: How,
+}
+
+#[derive(Clone)]
+enum Cache {
+    Absent,
+    Unreadable(String),
+    Read(Vec<CacheEntry>),
+}
+
+/// The loader of one image.
+#[derive(Clone)]
+pub struct Loader<'a> {
+    fs: &'a RootFs,
+    architecture: String,
+    /// Directories of `LD_LIBRARY_PATH`, absolute.
+    library_path: Vec<String>,
+    configured: Vec<ConfigDirectory>,
+    defaults: Vec<String>,
+    cache: Cache,
+    problems: Vec<String>,
+}
+
+impl<'a> Loader<'a> {
+    /// Reads cache and configuration.
+    pub fn load(fs: &'a RootFs, config: &ConfigFacts, architecture: &str) -> Loader<'a> {
+        let cache = match (fs.exists(CACHE), fs.content(CACHE)) {
+            (false, _) => Cache::Absent,
+            (true, None) => Cache::Unreadable("its content is not a file of reasonable size".to_owned()),
+            (true, Some(bytes)) => match parse_cache(bytes) {
+                Ok(entries) => Cache::Read(entries),
+                Err(error) => Cache::Unreadable(error.to_string()),
+            },
+        };
+        let (configured, problems) = loader_conf::load_conf(fs);
+        let mut loader = Loader {
+            fs,
+            architecture: architecture.to_owned(),
+            library_path: Vec::new(),
+            configured,
+            defaults: default_directories(fs, architecture),
+            cache,
+            problems,
+        };
+        if let Some(value) = config.env("LD_LIBRARY_PATH").filter(|value| !value.is_empty()) {
+            let directory = if config.working_dir.is_empty() { "/" } else { &config.working_dir };
+            // An empty element is the directory that the process is in: `LD_LIBRARY_PATH=/a:` has one.
+            let absolute_path = |element: &str| match element {
+                "" => directory.to_owned(),
+                element if element.starts_with('/') => element.to_owned(),
+                element => format!("{directory}/{element}"),
+            };
+            loader.library_path = value.split([':', ';']).map(absolute_path).collect();
         }
+        loader
     }
-    real
-}
 
-/// The file that `dlopen(soname)` would give, as a real path.
-pub fn resolve(fs: &RootFs, directories: &[String], soname: &str) -> Option<String> {
-    directories.iter().find_map(|directory| fs.real_path(&format!("{directory}/{soname}")))
-}
-
-/// Includes nest; a loop of includes ends.
-const MAX_INCLUDE_DEPTH: usize = 8;
-
-fn read_conf(fs: &RootFs, path: &str, depth: usize, directories: &mut Vec<String>) {
-    if depth > MAX_INCLUDE_DEPTH {
-        return;
+    /// The loader of a process that has no `LD_LIBRARY_PATH`.
+    pub fn without_library_path(&self) -> Loader<'a> {
+        Loader { library_path: Vec::new(), ..self.clone() }
     }
-    let Some(text) = fs.text(path) else { return };
-    for line in text.lines() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        match line.strip_prefix("include").filter(|rest| rest.starts_with(char::is_whitespace)) {
-            Some(patterns) => {
-                for pattern in patterns.split_whitespace() {
-                    for file in glob(fs, pattern) {
-                        read_conf(fs, &file, depth + 1, directories);
-                    }
+
+    /// The file that `dlopen(name)` gives in a program that has no search path of its own.
+    pub fn find(&self, name: &str) -> Option<Found> {
+        self.find_for(name, None, None)
+    }
+
+    /// The same, called from a library (`caller`) in a process of `program`; both are real paths without leading slash.
+    pub fn find_for(&self, name: &str, caller: Option<&str>, program: Option<&str>) -> Option<Found> {
+        if name.contains('/') {
+            let path = self.library(name)?;
+            return Some(Found { path, how: How::Path });
+        }
+        let own = caller.map(|path| self.search_paths(path)).unwrap_or_default();
+        let programs = program.map(|path| self.search_paths(path)).unwrap_or_default();
+        if own.runpath.is_none() {
+            for directory in own.rpath.iter().chain(&programs.rpath).flatten() {
+                if let Some(path) = self.in_directory(directory, name) {
+                    return Some(Found { path, how: How::Rpath });
                 }
             }
-            None if line.starts_with('/') => directories.push(line.to_owned()),
-            None => {}
         }
+        for directory in &self.library_path {
+            if let Some(path) = self.in_directory(directory, name) {
+                return Some(Found { path, how: How::LibraryPath(directory.clone()) });
+            }
+        }
+        for directory in own.runpath.iter().flatten() {
+            if let Some(path) = self.in_directory(directory, name) {
+                return Some(Found { path, how: How::Runpath });
+            }
+        }
+        self.system_file(name).or_else(|| self.next_system_file(name))
+    }
+
+    /// By cache and default directories, as they are.
+    fn system_file(&self, name: &str) -> Option<Found> {
+        if let Cache::Read(entries) = &self.cache {
+            let fitting = entries.iter().filter(|entry| entry.name == name && entry.fits(&self.architecture));
+            let (plain, special): (Vec<_>, Vec<_>) = fitting.partition(|entry| !entry.for_some_processors);
+            if let Some(path) = plain.into_iter().chain(special).find_map(|entry| self.library(&entry.path)) {
+                return Some(Found { path, how: How::Cache });
+            }
+        }
+        let found = self.defaults.iter().find_map(|directory| self.in_directory(directory, name))?;
+        Some(Found { path: found, how: How::Default })
+    }
+
+    /// By the cache that ldconfig would write now.
+    fn next_system_file(&self, name: &str) -> Option<Found> {
+        let configured = self.configured.iter().find_map(|directory| {
+            let path = self.indexed(&directory.path, name)?;
+            Some(Found { path, how: How::Config(directory.from.clone()) })
+        });
+        configured.or_else(|| {
+            let path = self.defaults.iter().find_map(|directory| self.indexed(directory, name))?;
+            Some(Found { path, how: How::Default })
+        })
+    }
+
+    /// What ldconfig would enter for a name: it makes the link of a SONAME (`libnccl.so.2`) where that is missing.
+    fn indexed(&self, directory: &str, name: &str) -> Option<String> {
+        self.in_directory(directory, name).or_else(|| {
+            let versions = self
+                .fs
+                .list(directory)
+                .into_iter()
+                .rev()
+                .filter(|file| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')));
+            versions.filter_map(|file| self.in_directory(directory, file)).find(|path| {
+                let elf = scanned(self.fs, path).and_then(|scanned| scanned.elf.as_ref());
+                elf.and_then(|elf| elf.known()).is_some_and(|section| section.soname.as_deref() == Some(name))
+            })
+        })
+    }
+
+    fn in_directory(&self, directory: &str, name: &str) -> Option<String> {
+        self.library(&format!("{directory}/{name}"))
+    }
+
+    /// The real path, where it is a file that this architecture's loader takes; it passes over foreign ones.
+    fn library(&self, path: &str) -> Option<String> {
+        match self.fs.get(path)? {
+            Node::File { .. } => {}
+            _ => return None,
+        }
+        let real = self.fs.real_path(path)?;
+        let foreign = scanned(self.fs, &real)
+            .and_then(|scanned| scanned.elf.as_ref())
+            .is_some_and(|elf| !elf.fits(&self.architecture));
+        (!foreign).then_some(real)
+    }
+
+    /// The search paths inside a library or program, expanded.
+    fn search_paths(&self, path: &str) -> SearchPaths {
+        let Some(section) = scanned(self.fs, path).and_then(|scanned| scanned.elf.as_ref()).and_then(|elf| elf.known())
+        else {
+            return SearchPaths::default();
+        };
+        let expand = |value: &String| value.split([':', ';']).map(|element| self.expand(element, path)).collect();
+        SearchPaths {
+            runpath: section.runpath.as_ref().map(expand),
+            // A file with both is searched by its RUNPATH only.
+            rpath: section.rpath.as_ref().filter(|_| section.runpath.is_none()).map(expand),
+        }
+    }
+
+    /// Puts in what the loader puts in for `$ORIGIN`, `$LIB` and `$PLATFORM` (ld.so(8)).
+    fn expand(&self, element: &str, path: &str) -> String {
+        let origin = absolute(path.rsplit_once('/').map_or("", |(directory, _)| directory));
+        let (machine, triplet) = names_of(&self.architecture);
+        let multiarch = self.defaults.iter().any(|directory| directory.ends_with(triplet));
+        let lib = if multiarch { format!("lib/{triplet}") } else { "lib64".to_owned() };
+        let mut text = element.to_owned();
+        for (name, value) in [("ORIGIN", origin.as_str()), ("LIB", &lib), ("PLATFORM", machine)] {
+            text = text.replace(&format!("${{{name}}}"), value).replace(&format!("${name}"), value);
+        }
+        text
+    }
+
+    /// Every directory that is searched without a caller, first match first, as real paths, each once.
+    pub fn directories(&self) -> Vec<String> {
+        let configured = self.configured.iter().map(|directory| &directory.path);
+        let mut real: Vec<String> = Vec::new();
+        for directory in self.library_path.iter().chain(configured).chain(&self.defaults) {
+            if let Some(path) = self.fs.real_path(directory)
+                && !real.contains(&path)
+            {
+                real.push(path);
+            }
+        }
+        real
+    }
+
+    /// What makes the loader look below a directory (no leading slash): a variable, a file, or the cache.
+    pub fn reason_to_look_below(&self, root: &str) -> Option<String> {
+        let below = |directory: &str| {
+            self.fs.real_path(directory).is_some_and(|real| real == root || real.starts_with(&format!("{root}/")))
+        };
+        if let Some(directory) = self.library_path.iter().find(|directory| below(directory)) {
+            return Some(format!("LD_LIBRARY_PATH names {directory}"));
+        }
+        if let Some(directory) = self.configured.iter().find(|directory| below(&directory.path)) {
+            return Some(format!("{} names {}", directory.from, directory.path));
+        }
+        let Cache::Read(entries) = &self.cache else { return None };
+        let entry = entries
+            .iter()
+            .find(|entry| self.fs.real_path(&entry.path).is_some_and(|real| real.starts_with(&format!("{root}/"))))?;
+        Some(format!("/{CACHE} has {}", entry.path))
+    }
+
+    /// Everything as data.
+    pub fn facts(&self) -> LoaderFacts {
+        let answers = NAMES.iter().filter_map(|name| {
+            let now = self.library_path.iter().find_map(|directory| self.in_directory(directory, name));
+            let (now, next) = match now {
+                Some(path) => (Some(path.clone()), Some(path)),
+                None => (self.system_file(name).map(|f| f.path), self.next_system_file(name).map(|f| f.path)),
+            };
+            (now.is_some() || next.is_some()).then(|| LoaderAnswer {
+                name: (*name).to_owned(),
+                path: now.as_deref().map(absolute),
+                after_ldconfig: next.as_deref().map(absolute),
+            })
+        });
+        LoaderFacts {
+            library_path: self.library_path.clone(),
+            configured: self
+                .configured
+                .iter()
+                .map(|directory| LoaderDirectory { path: directory.path.clone(), from: directory.from.clone() })
+                .collect(),
+            defaults: self.defaults.clone(),
+            cache: match &self.cache {
+                Cache::Absent => LoaderCache::Absent,
+                Cache::Unreadable(problem) => LoaderCache::Unreadable { problem: problem.clone() },
+                Cache::Read(entries) => LoaderCache::Read { entries: entries.len() },
+            },
+            answers: answers.collect(),
+            gone: self.gone(),
+            unindexed: self.unindexed(),
+            problems: self.problems.clone(),
+        }
+    }
+
+    /// Files that the cache names and the image does not have.
+    fn gone(&self) -> Vec<String> {
+        let Cache::Read(entries) = &self.cache else { return Vec::new() };
+        let gone: BTreeSet<&String> = entries
+            .iter()
+            .filter(|entry| !is_mounted_at_start(&entry.name) && !self.fs.exists(&entry.path))
+            .map(|entry| &entry.path)
+            .collect();
+        gone.into_iter().take(MAX_GONE).cloned().collect()
+    }
+
+    /// Configured directories of which the cache knows nothing, and libraries of interest in them that it does not know.
+    fn unindexed(&self) -> Vec<String> {
+        let Cache::Read(entries) = &self.cache else { return Vec::new() };
+        let parents: BTreeSet<&str> = entries.iter().filter_map(|entry| Some(entry.path.rsplit_once('/')?.0)).collect();
+        let known: BTreeMap<String, &str> =
+            parents.into_iter().filter_map(|parent| Some((self.fs.real_path(parent)?, parent))).collect();
+        let mut missing = BTreeSet::new();
+        for directory in &self.configured {
+            let Some(real) = self.fs.real_path(&directory.path) else { continue };
+            let has_library = |name: &&str| {
+                let is_name = name.starts_with("lib") && name.contains(".so");
+                is_name && self.in_directory(&directory.path, name).is_some()
+            };
+            if !known.contains_key(&real) {
+                if self.fs.list(&real).iter().any(has_library) {
+                    missing.insert(directory.path.clone());
+                }
+                continue;
+            }
+            for name in NAMES.iter().filter(|name| has_library(name)) {
+                if !entries.iter().any(|entry| entry.name == **name && entry.fits(&self.architecture)) {
+                    missing.insert(format!("{}/{name}", directory.path));
+                }
+            }
+        }
+        missing.into_iter().collect()
     }
 }
 
-/// Files of one directory that match `dir/prefix*suffix`, sorted as glob(3) sorts; relative patterns start in /etc.
-fn glob(fs: &RootFs, pattern: &str) -> Vec<String> {
-    let pattern = if pattern.starts_with('/') { pattern.to_owned() } else { format!("/etc/{pattern}") };
-    let (directory, name) = pattern.rsplit_once('/').unwrap_or(("", &pattern));
-    match name.split_once('*') {
-        None => vec![pattern.clone()],
-        Some((prefix, suffix)) => fs
-            .list(directory)
-            .into_iter()
-            .filter(|n| n.starts_with(prefix) && n.ends_with(suffix) && n.len() >= prefix.len() + suffix.len())
-            .map(|n| format!("{directory}/{n}"))
-            .collect(),
+#[derive(Default)]
+struct SearchPaths {
+    runpath: Option<Vec<String>>,
+    rpath: Option<Vec<String>>,
+}
+
+/// The driver's libraries are mounted into a container at its start, and a cache that was written in such a container names
+/// them.
+fn is_mounted_at_start(name: &str) -> bool {
+    [
+        "libcuda.so",
+        "libcudadebugger.so",
+        "libnvidia-",
+        "libnvcuvid.so",
+        "libnvoptix.so",
+        "libvdpau_nvidia",
+        "libGLX_nvidia",
+        "libEGL_nvidia",
+        "libGLESv",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+/// Kernel and Debian names of an architecture (Go's name).
+fn names_of(architecture: &str) -> (&'static str, &'static str) {
+    match architecture {
+        "arm64" => ("aarch64", "aarch64-linux-gnu"),
+        _ => ("x86_64", "x86_64-linux-gnu"),
+    }
+}
+
+/// The directories that are built into the loader. Which they are is told by where the C library is: Debian's multiarch
+/// directories, or `/lib64` as on rpm distributions (and on Debian for the loader alone). Where there is no C library, all.
+fn default_directories(fs: &RootFs, architecture: &str) -> Vec<String> {
+    let (_, triplet) = names_of(architecture);
+    let multiarch = [format!("/lib/{triplet}"), format!("/usr/lib/{triplet}"), "/lib".into(), "/usr/lib".into()];
+    let lib64 = ["/lib64".to_owned(), "/usr/lib64".to_owned()];
+    if fs.exists(&format!("/lib/{triplet}/libc.so.6")) || fs.exists(&format!("/usr/lib/{triplet}/libc.so.6")) {
+        multiarch.into()
+    } else if fs.exists("/lib64/libc.so.6") {
+        lib64.into()
+    } else {
+        let [first, second, lib, usr_lib] = multiarch;
+        let [lib64, usr_lib64] = lib64;
+        vec![first, second, lib64, usr_lib64, lib, usr_lib]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image_fixture::Fixture;
+    use crate::image_fixture::elf::Library;
+
+    const SYSTEM: &str = "usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5";
+
+    fn ask(fixture: &Fixture, caller: Option<&str>, program: Option<&str>) -> Option<(String, How)> {
+        let image = fixture.image();
+        let config = super::super::config_facts(&image.config);
+        let loader = Loader::load(&image.rootfs, &config, &fixture.architecture);
+        loader.find_for("libnccl.so.2", caller, program).map(|found| (found.path, found.how))
+    }
+
+    fn with_nccl(fixture: &mut Fixture, directory: &str) {
+        fixture.library(&format!("{directory}/libnccl.so.2"), &Library::new("libnccl.so.2"));
+    }
+
+    #[test]
+    fn the_order_of_glibc() {
+        let mut fixture = Fixture::good();
+        assert_eq!(ask(&fixture, None, None), Some((SYSTEM.into(), How::Cache)));
+
+        const WHEEL: &str = "opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib";
+        const TORCH: &str = "opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so";
+        with_nccl(&mut fixture, WHEEL);
+        let torch = Library::new("libtorch_cuda.so").needs("libnccl.so.2");
+        fixture.library(TORCH, &torch.clone().runpath("$ORIGIN:$ORIGIN/../../nvidia/nccl/lib"));
+        let wheel = format!("{WHEEL}/libnccl.so.2");
+        assert_eq!(ask(&fixture, Some(TORCH), None), Some((wheel.clone(), How::Runpath)));
+        assert_eq!(ask(&fixture, None, None), Some((SYSTEM.into(), How::Cache)));
+
+        // LD_LIBRARY_PATH is before RUNPATH and behind RPATH.
+        with_nccl(&mut fixture, "opt/old");
+        fixture.env("LD_LIBRARY_PATH", "relative:/opt/old");
+        let old = ("opt/old/libnccl.so.2".to_owned(), How::LibraryPath("/opt/old".into()));
+        assert_eq!(ask(&fixture, Some(TORCH), None), Some(old.clone()));
+        fixture.library(TORCH, &torch.clone().rpath("${ORIGIN}/../../nvidia/nccl/lib"));
+        assert_eq!(ask(&fixture, Some(TORCH), None), Some((wheel.clone(), How::Rpath)));
+        // A RUNPATH beside it turns the RPATH off.
+        fixture.library(TORCH, &torch.clone().rpath("$ORIGIN/../../nvidia/nccl/lib").runpath("/nowhere"));
+        assert_eq!(ask(&fixture, Some(TORCH), None), Some(old.clone()));
+        // The program's RPATH counts too, as conda's python has one.
+        with_nccl(&mut fixture, "opt/conda/lib");
+        fixture.library("opt/conda/bin/python3.11", &Library::new("").rpath("$ORIGIN/../lib"));
+        fixture.library(TORCH, &torch);
+        let conda = Some(("opt/conda/lib/libnccl.so.2".into(), How::Rpath));
+        assert_eq!(ask(&fixture, Some(TORCH), Some("opt/conda/bin/python3.11")), conda);
+        assert_eq!(ask(&fixture, Some(TORCH), None), Some(old));
+    }
+
+    #[test]
+    fn an_empty_element_is_the_working_directory() {
+        let mut fixture = Fixture::good();
+        with_nccl(&mut fixture, "workspace");
+        fixture.env("LD_LIBRARY_PATH", "/nowhere:");
+        assert_eq!(ask(&fixture, None, None), Some((SYSTEM.into(), How::Cache)));
+        fixture.config["WorkingDir"] = "/workspace".into();
+        let here = How::LibraryPath("/workspace".into());
+        assert_eq!(ask(&fixture, None, None), Some(("workspace/libnccl.so.2".into(), here)));
+    }
+
+    #[test]
+    fn a_library_of_another_architecture_is_passed_over() {
+        let mut fixture = Fixture::good();
+        fixture.env("LD_LIBRARY_PATH", "/opt/arm");
+        fixture.library("opt/arm/libnccl.so.2", &Library::new("libnccl.so.2").arm64());
+        assert_eq!(ask(&fixture, None, None), Some((SYSTEM.into(), How::Cache)));
+    }
+
+    #[test]
+    fn a_stale_cache_shows_both_answers() {
+        // A file that is gone: the cache still names it, and the loader goes on.
+        let mut fixture = Fixture::good();
+        fixture.ldconfig();
+        fixture.remove(SYSTEM);
+        let facts = fixture.facts().loader;
+        assert_eq!(facts.gone, ["/usr/lib/x86_64-linux-gnu/libnccl.so.2"]);
+        assert_eq!(facts.answers.iter().find(|a| a.name == "libnccl.so.2"), None);
+
+        // A directory that came after the cache was written.
+        let mut fixture = Fixture::good();
+        fixture.ldconfig();
+        with_nccl(&mut fixture, "opt/new");
+        fixture.file("etc/ld.so.conf.d/000_new.conf", "/opt/new\n");
+        let facts = fixture.facts().loader;
+        assert_eq!(facts.unindexed, ["/opt/new"]);
+        let answer = facts.answers.iter().find(|a| a.name == "libnccl.so.2").unwrap();
+        assert_eq!(answer.path.as_deref(), Some("/usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"));
+        assert_eq!(answer.after_ldconfig.as_deref(), Some("/opt/new/libnccl.so.2"));
+
+        let mut fixture = Fixture::good();
+        fixture.ldconfig();
+        assert_eq!((fixture.facts().loader.gone, fixture.facts().loader.unindexed), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_read_is_not_an_empty_one() {
+        let mut fixture = Fixture::good();
+        fixture.file("etc/ld.so.cache", "glibc-ld.so.cache1.1");
+        let facts = fixture.facts().loader;
+        assert_eq!(facts.cache, LoaderCache::Unreadable { problem: "it ends within its header".into() });
+        fixture.without_ld_cache();
+        assert_eq!(fixture.facts().loader.cache, LoaderCache::Absent);
+    }
+
+    #[test]
+    fn default_directories_are_where_the_c_library_is() {
+        let mut fixture = Fixture::good();
+        fixture.file("usr/lib64/libc.so.6", "ELF").link("lib64", "usr/lib64");
+        assert_eq!(fixture.facts().loader.defaults, ["/lib64", "/usr/lib64"]);
+        fixture.file("usr/lib/x86_64-linux-gnu/libc.so.6", "ELF");
+        assert_eq!(fixture.facts().loader.defaults[..2], ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"]);
     }
 }

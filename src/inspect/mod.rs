@@ -4,12 +4,20 @@
 //! afterwards.
 
 mod cuda;
-pub mod loader;
+mod ld_cache;
+mod libraries;
+mod loader;
+mod loader_conf;
 mod nccl;
+mod nccl_settings;
 mod ofed;
+pub use ld_cache::{CacheEntry, CacheError, parse_cache};
+pub use nccl::PROGRAMS;
 pub use ofed::is_ofed_name;
 pub mod packages;
 mod python;
+mod size;
+mod stacks;
 mod verbs;
 mod yum;
 
@@ -37,12 +45,14 @@ pub fn harvest(path: &str, _size_bytes: u64) -> Want {
         || yum::wants(path)
         || verbs::wants(path)
         || cuda::wants(path)
+        || nccl_settings::wants(path)
+        || python::wants(path)
         || RELEASE_FILES.contains(&path)
     {
         Want::Content
     } else if packages::wants_database(path) {
         Want::Database
-    } else if nccl::wants_markers(path) || verbs::wants_markers(path) {
+    } else if nccl::wants_markers(path) || verbs::wants_markers(path) || python::wants_markers(path) {
         Want::Markers
     } else {
         Want::Nothing
@@ -58,13 +68,15 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
     let architecture = image.config.architecture.clone();
     let config = config_facts(&image.config);
     let packages = packages::load_packages(fs, &architecture)?;
-    let directories = loader::search_path(fs, config.env("LD_LIBRARY_PATH"), &architecture);
+    let loader = loader::Loader::load(fs, &config, &architecture);
 
     // Ownership costs a pass over all of dpkg's lists, so it is asked for all paths at once.
     let mut paths = BTreeSet::new();
     paths.extend(verbs::paths(fs));
     paths.extend(nccl::paths(fs));
     let owners = packages::Owners::find(fs, &packages, paths);
+    let nccl = nccl::load_nccl(fs, &loader, &owners);
+    let (nccl_settings, nccl_settings_unread) = nccl_settings::load_settings(fs, &config);
 
     Ok(ImageFacts {
         schema_version: SCHEMA_VERSION,
@@ -85,12 +97,20 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
                 .collect(),
         },
         distro: load_distro(fs),
-        ofed: ofed::load_ofed(fs, &packages),
-        verbs: verbs::load_verbs(fs, &directories, &owners),
-        nccl: nccl::load_nccl(fs, &directories, &owners),
-        cuda: cuda::load_cuda(fs, &packages, &config),
+        ofed: ofed::load_ofed(fs, &loader, &packages, &config),
+        verbs: verbs::load_verbs(fs, &loader, &owners),
+        nccl_consumers: nccl::load_consumers(fs, &loader, &config, &nccl),
+        nccl_plugins: nccl::load_plugins(fs, &loader),
+        nccl,
+        nccl_settings,
+        nccl_settings_unread,
+        cuda: cuda::load_cuda(fs, &loader, &packages, &config),
         python3: python::load_python3(fs, &config),
         shell: load_shell(fs),
+        torch: python::load_torch(fs),
+        libraries: libraries::load_libraries(fs),
+        size: size::load_size(fs, &packages),
+        loader: loader.facts(),
         packages,
         config,
     })
@@ -149,6 +169,11 @@ fn files_named(fs: &RootFs, matches: impl Fn(&str) -> bool) -> Vec<String> {
         }
     });
     found
+}
+
+/// The conda environment that a path lies in: the nearest directory above that has a `conda-meta`.
+fn conda_prefix<'a>(fs: &RootFs, path: &'a str) -> Option<&'a str> {
+    path.match_indices('/').rev().map(|(at, _)| &path[..at]).find(|above| fs.exists(&format!("{above}/conda-meta")))
 }
 
 /// A path as people write it.

@@ -1,24 +1,43 @@
-//! Every copy of NCCL, with the version that the library itself would print.
+//! Every copy of NCCL with the version that the library itself would print, and who gets which copy.
 
+use super::loader::{Found, How, Loader};
 use super::packages::Owners;
-use super::{absolute, files_named, loader, verbs};
-use crate::facts::{NcclCopy, NcclKind};
-use crate::image::rootfs::RootFs;
+use super::verbs::{hits, scanned};
+use super::{absolute, conda_prefix, files_named, python};
+use crate::facts::{ConfigFacts, NcclConsumer, NcclCopy, NcclKind, NetPlugin};
+use crate::image::rootfs::{Node, RootFs};
 use crate::image::scan::Marker;
 use crate::versions::{nccl_built_for_cuda, parse_nccl_version};
+use std::collections::BTreeMap;
+
+/// What consumers ask for.
+const SONAME: &str = "libnccl.so.2";
+/// Where the wheel of NCCL lies in a directory of python packages; torch's own RUNPATH leads there
+/// (`$ORIGIN/../../nvidia/nccl/lib`).
+const WHEEL: &str = "nvidia/nccl/lib/libnccl.so.2";
+pub const PROGRAMS: &str = "programs linked to libnccl";
 
 /// Whether the markers in a binary are needed here.
 pub fn wants_markers(path: &str) -> bool {
-    is_carrier_name(path.rsplit('/').next().unwrap_or(path))
+    let name = path.rsplit('/').next().unwrap_or(path);
+    is_carrier_name(name) || is_plugin_name(name)
 }
 
 /// libnccl itself, and torch's CUDA library, into which some builds link NCCL. Net plugins (`libnccl-net.so`) are no NCCL.
 fn is_carrier_name(name: &str) -> bool {
-    is_nccl_name(name) || (name.starts_with("libtorch_cuda") && name.ends_with(".so"))
+    is_nccl_name(name) || is_torch_name(name)
+}
+
+fn is_torch_name(name: &str) -> bool {
+    name.starts_with("libtorch_cuda") && name.ends_with(".so")
 }
 
 fn is_nccl_name(name: &str) -> bool {
     name == "libnccl.so" || name.starts_with("libnccl.so.")
+}
+
+fn is_plugin_name(name: &str) -> bool {
+    name.starts_with("libnccl-net") && name.contains(".so")
 }
 
 /// Paths whose owner matters here.
@@ -27,13 +46,14 @@ pub fn paths(fs: &RootFs) -> Vec<String> {
 }
 
 /// Finds the copies, by path.
-pub fn load_nccl(fs: &RootFs, directories: &[String], owners: &Owners) -> Vec<NcclCopy> {
-    let loaded = loader::resolve(fs, directories, "libnccl.so.2");
+pub fn load_nccl(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclCopy> {
+    let loaded = loader.find(SONAME).map(|found| found.path);
+    let directories = loader.directories();
     paths(fs)
         .into_iter()
         .filter_map(|path| {
             let name = path.rsplit('/').next().unwrap_or(&path);
-            let line = verbs::hits(fs, &path)
+            let line = hits(fs, &path)
                 .unwrap_or_default()
                 .iter()
                 .filter(|hit| hit.marker == Marker::NcclVersion)
@@ -43,11 +63,7 @@ pub fn load_nccl(fs: &RootFs, directories: &[String], owners: &Owners) -> Vec<Nc
                 // torch without a version line has no NCCL inside: it links to libnccl.
                 false if line.is_none() => return None,
                 false => NcclKind::Static,
-                true if path.contains("-packages/nvidia/nccl/") => NcclKind::Wheel,
-                true => match path.rsplit_once('/') {
-                    Some((directory, _)) if directories.iter().any(|d| d == directory) => NcclKind::System,
-                    _ => NcclKind::Other,
-                },
+                true => kind(fs, &path, &directories),
             };
             Some(NcclCopy {
                 kind,
@@ -59,4 +75,217 @@ pub fn load_nccl(fs: &RootFs, directories: &[String], owners: &Owners) -> Vec<Nc
             })
         })
         .collect()
+}
+
+fn kind(fs: &RootFs, path: &str, directories: &[String]) -> NcclKind {
+    let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    if path.contains("-packages/nvidia/nccl/") {
+        NcclKind::Wheel
+    } else if path.contains("hpcx") {
+        NcclKind::HpcX
+    } else if conda_prefix(fs, path).is_some() {
+        NcclKind::Conda
+    } else if directories.iter().any(|known| known == directory) {
+        NcclKind::System
+    } else {
+        NcclKind::Other
+    }
+}
+
+/// Who gets which copy: every torch, vLLM where a variable speaks for it, and programs in general, in that order.
+pub fn load_consumers(
+    fs: &RootFs,
+    loader: &Loader<'_>,
+    config: &ConfigFacts,
+    copies: &[NcclCopy],
+) -> Vec<NcclConsumer> {
+    let (without, preload) = (loader.without_library_path(), preloaded(loader, config));
+    let search = Search { fs, loader, config, without, preload };
+    let mut consumers = search.torches(copies);
+    if let Some(path) = config.env("VLLM_NCCL_SO_PATH").filter(|path| !path.is_empty()) {
+        let found = loader.find(path);
+        let how = format!("VLLM_NCCL_SO_PATH={path}");
+        consumers.push(NcclConsumer {
+            name: "vllm".into(),
+            by: "VLLM_NCCL_SO_PATH".into(),
+            how,
+            ..consumer(found.as_ref())
+        });
+    }
+    let found = search.preload.clone().or_else(|| loader.find(SONAME));
+    let instead = search.without.find(SONAME);
+    consumers.push(NcclConsumer { name: PROGRAMS.into(), ..consumer(found.as_ref()).hiding(found.as_ref(), instead) });
+    consumers
+}
+
+/// A libnccl in `LD_PRELOAD`, which every process has before any other.
+fn preloaded(loader: &Loader<'_>, config: &ConfigFacts) -> Option<Found> {
+    let value = config.env("LD_PRELOAD")?;
+    let mut names = value.split([':', ' ']).filter(|path| is_nccl_name(path.rsplit('/').next().unwrap_or(path)));
+    names.find_map(|name| loader.find(name))
+}
+
+fn consumer(found: Option<&Found>) -> NcclConsumer {
+    NcclConsumer {
+        name: String::new(),
+        by: String::new(),
+        path: found.map(|found| absolute(&found.path)),
+        how: found.map_or("not found".to_owned(), |found| describe(&found.how)),
+        library_path: found.and_then(|found| match &found.how {
+            How::LibraryPath(directory) => Some(directory.clone()),
+            _ => None,
+        }),
+        instead_of: None,
+        assumed: false,
+    }
+}
+
+fn describe(how: &How) -> String {
+    match how {
+        How::Rpath => "its RPATH".to_owned(),
+        How::LibraryPath(directory) => format!("LD_LIBRARY_PATH has {directory}"),
+        How::Runpath => "its RUNPATH".to_owned(),
+        How::Cache => "ld.so.cache".to_owned(),
+        How::Config(file) => format!("{file}, after ldconfig has run"),
+        How::Default => "the loader's default directories".to_owned(),
+        How::Path => "named by path".to_owned(),
+    }
+}
+
+impl NcclConsumer {
+    /// Notes the copy that `LD_LIBRARY_PATH` hides.
+    fn hiding(self, found: Option<&Found>, instead: Option<Found>) -> NcclConsumer {
+        let by_variable = matches!(found, Some(Found { how: How::LibraryPath(_), .. }));
+        let instead_of = instead
+            .filter(|instead| by_variable && found.is_some_and(|found| found.path != instead.path))
+            .map(|instead| absolute(&instead.path));
+        NcclConsumer { instead_of, ..self }
+    }
+}
+
+struct Search<'a> {
+    fs: &'a RootFs,
+    loader: &'a Loader<'a>,
+    config: &'a ConfigFacts,
+    /// The same loader without `LD_LIBRARY_PATH`.
+    without: Loader<'a>,
+    preload: Option<Found>,
+}
+
+impl Search<'_> {
+    /// Every torch: by its CUDA library, or by the wheel of NCCL alone, which is there for it.
+    fn torches(&self, copies: &[NcclCopy]) -> Vec<NcclConsumer> {
+        // Some builds have the CUDA part in several libraries: `libtorch_cuda.so`, `libtorch_cuda_cpp.so`, …
+        let mut builds: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for path in files_named(self.fs, is_torch_name) {
+            let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
+            builds.entry(directory).or_default().push(path);
+        }
+        let mut consumers: Vec<NcclConsumer> =
+            builds.values().filter_map(|libraries| self.torch(libraries, copies)).collect();
+        let served: Vec<String> =
+            builds.keys().filter_map(|path| packages_directory(path)).map(str::to_owned).collect();
+        for copy in copies.iter().filter(|copy| copy.kind == NcclKind::Wheel) {
+            let Some(site) = packages_directory(copy.path.trim_start_matches('/')) else { continue };
+            let known = served.iter().any(|served| served == site)
+                || consumers.iter().any(|consumer| consumer.path.as_deref() == Some(&copy.path));
+            if !known {
+                let name = if self.fs.exists(&format!("{site}/torch")) { "torch" } else { "python packages" };
+                consumers.push(NcclConsumer { name: name.into(), by: absolute(site), ..self.by_wheel(site) });
+            }
+        }
+        consumers
+    }
+
+    fn torch(&self, libraries: &[String], copies: &[NcclCopy]) -> Option<NcclConsumer> {
+        let linked_in = libraries.iter().find_map(|path| {
+            let path = absolute(path);
+            copies.iter().find(|copy| copy.kind == NcclKind::Static && copy.path == path)
+        });
+        if let Some(copy) = linked_in {
+            return Some(NcclConsumer {
+                name: "torch".into(),
+                by: copy.path.clone(),
+                path: Some(copy.path.clone()),
+                how: "linked into it".into(),
+                ..consumer(None)
+            });
+        }
+        let section = |path: &String| scanned(self.fs, path)?.elf.as_ref()?.known();
+        let needs = |path: &&String| section(path).is_some_and(|s| s.needed.iter().any(|name| is_nccl_name(name)));
+        if let Some(path) = libraries.iter().find(needs) {
+            let soname = section(path)?.needed.iter().find(|name| is_nccl_name(name))?;
+            let program = self.program_of(path);
+            let ask = |loader: &Loader<'_>| loader.find_for(soname, Some(path), program.as_deref());
+            let found = self.preload.clone().or_else(|| ask(self.loader));
+            let consumer = consumer(found.as_ref()).hiding(found.as_ref(), ask(&self.without));
+            return Some(NcclConsumer { name: "torch".into(), by: absolute(path), ..consumer });
+        }
+        // Every library was read and none asks for NCCL: a build without it.
+        let unread = libraries.iter().find(|path| section(path).is_none())?;
+        let site = packages_directory(unread).unwrap_or_default();
+        Some(NcclConsumer { name: "torch".into(), by: absolute(unread), ..self.by_wheel(site) })
+    }
+
+    /// By the RUNPATH that torch's wheels have, for a library whose own could not be read.
+    fn by_wheel(&self, site: &str) -> NcclConsumer {
+        let wheel = self.fs.real_path(&format!("{site}/{WHEEL}")).filter(|path| {
+            // A wheel without the link has the file under its full version.
+            matches!(self.fs.get(path), Some(Node::File { .. }))
+        });
+        let wheel = wheel.map(|path| Found { path, how: How::Runpath });
+        let by_variable = self.loader.find(SONAME).filter(|found| matches!(found.how, How::LibraryPath(_)));
+        let found = self.preload.clone().or(by_variable).or_else(|| wheel.clone()).or_else(|| self.loader.find(SONAME));
+        let instead = wheel.or_else(|| self.without.find(SONAME));
+        NcclConsumer { assumed: true, ..consumer(found.as_ref()).hiding(found.as_ref(), instead) }
+    }
+
+    /// The interpreter of a library's environment, whose RPATH counts for what it opens.
+    fn program_of(&self, path: &str) -> Option<String> {
+        let environment = path.split_once("/lib/python").map(|(prefix, _)| format!("{prefix}/bin/python3"));
+        environment
+            .and_then(|program| self.fs.real_path(&program))
+            .or_else(|| python::load_python3(self.fs, self.config).and_then(|python| self.fs.real_path(&python.path)))
+    }
+}
+
+/// `…/site-packages` or `…/dist-packages` of a path in it.
+fn packages_directory(path: &str) -> Option<&str> {
+    path.find("-packages/").map(|at| &path[..at + "-packages".len()])
+}
+
+/// NCCL's network plugins, by path and name.
+pub fn load_plugins(fs: &RootFs, loader: &Loader<'_>) -> Vec<NetPlugin> {
+    let mut plugins = Vec::new();
+    fs.walk("", &mut |path, node| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        if !is_plugin_name(name) || !matches!(node, Node::File { .. } | Node::Symlink(_)) {
+            return;
+        }
+        // A full name such as libnccl-net.so.0.0.0 is what the name that NCCL opens links to.
+        let Some(short) = name.strip_prefix("libnccl-net").and_then(|rest| rest.strip_suffix(".so")) else { return };
+        let (Some(Node::File { .. }), Some(real)) = (fs.get(path), fs.real_path(path)) else { return };
+        let reachable = loader.find(name).is_some_and(|found| found.path == real);
+        plugins.push(NetPlugin {
+            maker: maker(path).to_owned(),
+            path: absolute(&real),
+            name: short.trim_start_matches('-').to_owned(),
+            reachable,
+        });
+    });
+    plugins.sort_by(|a: &NetPlugin, b: &NetPlugin| (&a.path, &a.name).cmp(&(&b.path, &b.name)));
+    plugins.dedup_by(|later, earlier| (&later.path, &later.name) == (&earlier.path, &earlier.name) && !later.reachable);
+    plugins
+}
+
+fn maker(path: &str) -> &'static str {
+    if path.contains("spcx") {
+        "spcx"
+    } else if path.contains("hpcx") || path.contains("nccl_rdma_sharp_plugin") {
+        "hpcx"
+    } else if path.contains("amazon") || path.contains("ofi") {
+        "aws-ofi"
+    } else {
+        "unknown"
+    }
 }

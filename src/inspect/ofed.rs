@@ -1,7 +1,9 @@
 //! What Mellanox OFED or DOCA left behind: packages, apt sources and keys, directories, loader configuration.
 
-use super::{absolute, packages, yum};
-use crate::facts::{AptSource, OfedDirectory, OfedFacts, PackageFacts};
+use super::loader::Loader;
+use super::verbs::parse_provider_name;
+use super::{absolute, packages, stacks, yum};
+use crate::facts::{AptSource, ConfigFacts, OfedDirectory, OfedFacts, PackageFacts};
 use crate::image::rootfs::{Node, RootFs};
 use std::collections::BTreeSet;
 
@@ -24,7 +26,7 @@ pub fn wants(path: &str) -> bool {
 }
 
 /// Collects the residue.
-pub fn load_ofed(fs: &RootFs, packages: &PackageFacts) -> OfedFacts {
+pub fn load_ofed(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, config: &ConfigFacts) -> OfedFacts {
     let apt_sources = load_sources(fs, names_ofed_repository);
     OfedFacts {
         packages: packages
@@ -37,7 +39,8 @@ pub fn load_ofed(fs: &RootFs, packages: &PackageFacts) -> OfedFacts {
         apt_keys: load_keys(fs, &apt_sources),
         apt_sources,
         yum_repos: yum::load_repos(fs, names_ofed_repository),
-        directories: load_directories(fs, packages),
+        directories: load_directories(fs, loader, packages),
+        stacks: stacks::load_stacks(fs, config),
         loader_configs: fs
             .list(LOADER_CONFIG_DIR)
             .into_iter()
@@ -130,38 +133,78 @@ fn contains_ignoring_case(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-fn load_directories(fs: &RootFs, packages: &PackageFacts) -> Vec<OfedDirectory> {
-    let mut roots: BTreeSet<String> = ["opt/mellanox", "usr/local/ofed"]
-        .into_iter()
-        .filter(|path| fs.get(path) == Some(&Node::Dir))
-        .map(str::to_owned)
-        .collect();
+/// Whether a file lies in an installation of OFED, DOCA or HPC-X.
+pub fn is_ofed_path(path: &str) -> bool {
+    let directories = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    path.starts_with("opt/mellanox/")
+        || directories.split('/').any(|name| is_ofed_directory(name) || name.starts_with("hpcx"))
+}
+
+/// Names of installers and of trees that were unpacked from one: `MLNX_OFED_LINUX-23.10-…`, `mlnx-ofed-…`, `ofed`, `ofed-4.6`.
+fn is_ofed_directory(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with("mlnx_ofed")
+        || name.starts_with("mlnx-ofed-")
+        || name == "ofed"
+        || name.starts_with("ofed-")
+        || name.starts_with("ofed_")
+}
+
+fn load_directories(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts) -> Vec<OfedDirectory> {
+    let mut roots: BTreeSet<String> =
+        ["opt/mellanox"].into_iter().filter(|path| fs.get(path) == Some(&Node::Dir)).map(str::to_owned).collect();
     fs.walk("", &mut |path, node| {
         let name = path.rsplit('/').next().unwrap_or(path);
-        if *node == Node::Dir && (name.starts_with("MLNX_OFED") || name.starts_with("mlnx-ofed-")) {
+        if *node == Node::Dir && is_ofed_directory(name) {
             roots.insert(path.to_owned());
         }
     });
     // An unpacked installer holds directories of the same kind: only the outermost counts.
-    let outermost: Vec<String> = roots
-        .iter()
-        .filter(|path| !roots.iter().any(|other| path.starts_with(&format!("{other}/"))))
-        .cloned()
-        .collect();
-    outermost
-        .into_iter()
-        .map(|root| {
-            let (mut files, mut size_bytes) = (0, 0);
-            fs.walk(&root, &mut |_, node| {
-                if let Node::File { size, .. } = node {
-                    files += 1;
-                    size_bytes += size;
-                }
-            });
-            let owners = packages::owners_below(fs, packages, &root);
-            OfedDirectory { path: absolute(&root), files, size_bytes, owners }
-        })
-        .collect()
+    let outermost = roots.iter().filter(|path| !roots.iter().any(|other| path.starts_with(&format!("{other}/"))));
+    let mut found = Vec::new();
+    for root in outermost {
+        // `/usr/local/ofed/4.6-1.0.1.1`: versions side by side are one installation each.
+        let versions: Vec<String> = fs
+            .list(root)
+            .into_iter()
+            .filter(|n| n.starts_with(|c: char| c.is_ascii_digit()))
+            .map(str::to_owned)
+            .collect();
+        let is_installer = root.rsplit('/').next().is_some_and(|name| name.to_ascii_lowercase().starts_with("mlnx"));
+        if versions.is_empty() {
+            let directory = load_directory(fs, loader, packages, root);
+            // A plain `ofed` directory may be anything, such as a chapter of a manual.
+            let certain = is_installer || root == "opt/mellanox" || !directory.verbs_files.is_empty();
+            found.extend(certain.then_some(directory));
+        }
+        found.extend(versions.iter().map(|version| load_directory(fs, loader, packages, &format!("{root}/{version}"))));
+    }
+    found
+}
+
+fn load_directory(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, root: &str) -> OfedDirectory {
+    let (mut files, mut size_bytes) = (0, 0);
+    let mut verbs_files = Vec::new();
+    fs.walk(root, &mut |path, node| {
+        if let Node::File { size, .. } = node {
+            files += 1;
+            size_bytes += size;
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let is_verbs =
+                ["libibverbs.so", "libmlx5.so", "libmlx4.so", "librdmacm.so"].iter().any(|n| name.starts_with(n));
+            if is_verbs || parse_provider_name(name).is_some() {
+                verbs_files.push(absolute(path));
+            }
+        }
+    });
+    OfedDirectory {
+        path: absolute(root),
+        files,
+        size_bytes,
+        owners: packages::owners_below(fs, packages, root),
+        verbs_files,
+        loader_reason: loader.reason_to_look_below(root),
+    }
 }
 
 #[cfg(test)]

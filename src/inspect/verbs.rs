@@ -3,11 +3,12 @@
 //! libibverbs opens `libibverbs/lib<driver>-rdmav<N>.so` beside itself for every `driver` line in `/etc/libibverbs.d`; N
 //! is the ABI of its own build (rdma-core `libibverbs/CMakeLists.txt`, `dynamic_driver.c`).
 
+use super::loader::Loader;
 use super::packages::Owners;
-use super::{absolute, files_named, loader, ofed};
-use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary};
+use super::{absolute, conda_prefix, files_named, ofed};
+use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary, VerbsPlace};
 use crate::image::rootfs::{Kept, Node, RootFs};
-use crate::image::scan::{Hit, Marker};
+use crate::image::scan::{Hit, Marker, Scanned};
 use std::collections::BTreeMap;
 
 const DRIVER_DIR: &str = "etc/libibverbs.d";
@@ -29,8 +30,10 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// The library itself, or a copy that auditwheel bundled under a name of its own (`libibverbs-4c1ef7b2.so.1.14.44.0`).
 fn is_library_name(name: &str) -> bool {
-    name == "libibverbs.so" || name.starts_with("libibverbs.so.")
+    let Some(rest) = name.strip_prefix("libibverbs") else { return false };
+    rest == ".so" || rest.starts_with(".so.") || (rest.starts_with('-') && rest.contains(".so"))
 }
 
 /// Splits `liberdma-rdmav34.so` into driver and ABI.
@@ -77,8 +80,9 @@ fn driver_paths(fs: &RootFs) -> Vec<String> {
 }
 
 /// Collects the verbs userspace.
-pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> VerbsFacts {
-    let loaded = loader::resolve(fs, directories, "libibverbs.so.1");
+pub fn load_verbs(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> VerbsFacts {
+    let loaded = loader.find("libibverbs.so.1").map(|found| found.path);
+    let directories = loader.directories();
     VerbsFacts {
         libraries: files_named(fs, is_library_name)
             .into_iter()
@@ -86,9 +90,11 @@ pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> Verbs
                 provider_abi: provider_abi(fs, &path),
                 loaded: loaded.as_deref() == Some(&path),
                 package: owners.of(&path),
+                place: place(fs, &path, &directories),
                 path: absolute(&path),
             })
             .collect(),
+        unversioned: loader.find("libibverbs.so").map(|found| absolute(&found.path)),
         providers: provider_paths(fs)
             .into_iter()
             .filter_map(|path| {
@@ -110,12 +116,32 @@ pub fn load_verbs(fs: &RootFs, directories: &[String], owners: &Owners) -> Verbs
     }
 }
 
-/// The markers found in a binary; `None` when it is not there.
-pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
+fn place(fs: &RootFs, path: &str, directories: &[String]) -> VerbsPlace {
+    let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    if path.contains("-packages/") {
+        VerbsPlace::Wheel
+    } else if conda_prefix(fs, path).is_some() {
+        VerbsPlace::Conda
+    } else if ofed::is_ofed_path(path) {
+        VerbsPlace::Ofed
+    } else if directories.iter().any(|known| known == directory) {
+        VerbsPlace::System
+    } else {
+        VerbsPlace::Other
+    }
+}
+
+/// What was found in a binary; `None` when it is not there.
+pub fn scanned<'a>(fs: &'a RootFs, path: &str) -> Option<&'a Scanned> {
     match fs.get(path)? {
-        Node::File { kept: Kept::Hits(hits), .. } => Some(hits),
+        Node::File { kept: Kept::Hits(scanned), .. } => Some(scanned),
         _ => None,
     }
+}
+
+/// The markers found in a binary; `None` when it is not there.
+pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
+    scanned(fs, path).map(|scanned| scanned.hits.as_slice())
 }
 
 fn provider_abi(fs: &RootFs, path: &str) -> Option<u32> {

@@ -3,7 +3,7 @@
 use super::{Report, status_word, verdict_word, visible};
 use crate::checks::{Bar, Status, Verdict};
 use crate::diff::ImageDiff;
-use crate::facts::{ImageFacts, ImageIdentity, NcclKind};
+use crate::facts::{ImageFacts, ImageIdentity, LoaderCache, NcclKind};
 use crate::policy::{Level, PolicyUse};
 use crate::units::{ByteDelta, Bytes};
 use std::io::{self, Write};
@@ -134,6 +134,7 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     row("platform", [image.os.as_str(), &image.architecture].join("/"));
     let verified = if image.layers_verified { ", verified" } else { "" };
     row("size", format!("{} in {} layers{verified}", Bytes(image.size_bytes()), image.layers.len()));
+    row("size by origin", sizes(facts));
     row("distribution", facts.distro.as_ref().map_or("unknown".to_owned(), ToString::to_string));
     row("user", if facts.config.user.is_empty() { "root".to_owned() } else { facts.config.user.clone() });
     if !facts.config.entrypoint.is_empty() {
@@ -147,6 +148,28 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     row("packages", unread.unwrap_or(counted.to_lowercase()));
     row("cuda", facts.cuda.evidence.iter().map(|e| format!("{} {}", e.version, e.from)).collect::<Vec<_>>().join("\n"));
     row("nccl", facts.nccl.iter().map(nccl_line).collect::<Vec<_>>().join("\n"));
+    let consumers = facts.nccl_consumers.iter().map(|consumer| {
+        let path = consumer.path.as_deref().unwrap_or("none");
+        let assumed = if consumer.assumed { ", assumed" } else { "" };
+        format!("{}: {path} ({}{assumed})", consumer.name, consumer.how)
+    });
+    row("nccl used by", consumers.collect::<Vec<_>>().join("\n"));
+    let plugins = facts.nccl_plugins.iter().map(|plugin| {
+        let reach = if plugin.reachable { "found by the loader" } else { "not found by the loader" };
+        format!("{} ({}, {reach})", plugin.path, plugin.maker)
+    });
+    row("nccl plugins", plugins.collect::<Vec<_>>().join("\n"));
+    let settings = facts.nccl_settings.iter().map(|set| format!("{}={} ({})", set.name, set.value, set.from));
+    let unread = facts.nccl_settings_unread.iter().map(|path| format!("{path} was not read"));
+    row("nccl settings", settings.chain(unread).collect::<Vec<_>>().join("\n"));
+    let drivers = facts.cuda.driver_libraries.iter().map(|library| format!("{} ({:?})", library.path, library.kind));
+    row("libcuda", drivers.map(|line| line.replace("BakedIn", "baked in")).collect::<Vec<_>>().join("\n"));
+    let torch = facts.torch.iter().map(|torch| {
+        let or = |value: &Option<String>| value.clone().unwrap_or_else(|| "?".to_owned());
+        let cuda = torch.cuda.as_ref().map_or("without CUDA".to_owned(), |cuda| format!("for CUDA {cuda}"));
+        format!("{} {} ({cuda})", or(&torch.version), torch.path)
+    });
+    row("torch", torch.collect::<Vec<_>>().join("\n"));
     let python = facts.python3.as_ref().map(|p| format!("{} {}", p.version.as_deref().unwrap_or("?"), p.path));
     row("python3", python.unwrap_or_default());
     let libraries = facts.verbs.libraries.iter().map(|library| {
@@ -158,6 +181,13 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
             if library.loaded { ", loaded" } else { "" }
         )
     });
+    let cache = match &facts.loader.cache {
+        LoaderCache::Absent => "no ld.so.cache".to_owned(),
+        LoaderCache::Unreadable { problem } => format!("ld.so.cache cannot be read: {problem}"),
+        LoaderCache::Read { entries } => format!("ld.so.cache with {entries} entries"),
+    };
+    let paths = facts.loader.library_path.iter().map(|path| format!("LD_LIBRARY_PATH: {path}"));
+    row("loader", paths.chain([cache]).collect::<Vec<_>>().join("\n"));
     row("libibverbs", libraries.collect::<Vec<_>>().join("\n"));
     let providers: Vec<String> =
         facts.verbs.providers.iter().map(|p| format!("{} (rdmav{})", p.driver, p.abi)).collect();
@@ -172,6 +202,8 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     );
     left.extend(ofed.loader_configs.iter().cloned());
     row("ofed leftovers", left.join("\n"));
+    let stacks: Vec<String> = ofed.stacks.iter().map(|stack| format!("{}: {}", stack.name, stack.evidence)).collect();
+    row("other stacks", stacks.join("\n"));
     for (name, value) in rows {
         let value = if value.is_empty() { "none" } else { &value };
         for (at, line) in value.lines().enumerate() {
@@ -179,6 +211,21 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The classes that hold something.
+fn sizes(facts: &ImageFacts) -> String {
+    let size = &facts.size;
+    let parts = [
+        ("packages", size.distro_packages_bytes.unwrap_or_default()),
+        ("CUDA", size.cuda_toolkit_bytes),
+        ("NCCL", size.nccl_bytes),
+        ("python", size.python_packages_bytes),
+        ("OFED and the like", size.ofed_bytes),
+        ("other", size.other_bytes),
+    ];
+    let parts = parts.iter().filter(|(_, bytes)| *bytes > 0);
+    parts.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect::<Vec<_>>().join(", ")
 }
 
 fn origin(facts: &ImageFacts, package: Option<&str>) -> String {
@@ -192,6 +239,8 @@ fn nccl_line(copy: &crate::facts::NcclCopy) -> String {
     let kind = match copy.kind {
         NcclKind::System => "system",
         NcclKind::Wheel => "wheel",
+        NcclKind::Conda => "conda",
+        NcclKind::HpcX => "HPC-X",
         NcclKind::Static => "linked in",
         NcclKind::Other => "elsewhere",
     };

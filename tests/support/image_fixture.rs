@@ -5,6 +5,9 @@
 
 #![allow(dead_code)]
 
+#[path = "elf_fixture.rs"]
+pub mod elf;
+
 use rdmaprep::facts::ImageFacts;
 use rdmaprep::image::Image;
 use rdmaprep::image::archive::read_archive;
@@ -30,6 +33,7 @@ pub struct Fixture {
     pub config: serde_json::Value,
     pub architecture: String,
     triplet: &'static str,
+    has_ld_cache: bool,
 }
 
 impl Fixture {
@@ -44,6 +48,7 @@ impl Fixture {
             config: serde_json::json!({"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "CUDA_VERSION=12.4.1"]}),
             architecture: architecture.to_owned(),
             triplet,
+            has_ld_cache: true,
         };
         fixture.file(
             "usr/lib/os-release",
@@ -59,6 +64,7 @@ impl Fixture {
         fixture.link("usr/bin/python3", "python3.10");
         fixture.link("usr/local/cuda", "cuda-12.4");
         fixture.file("usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12.4.127", "ELF");
+        fixture.link("usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12", "libcudart.so.12.4.127");
         fixture.package("libc6", "2.35-0ubuntu3", "");
         fixture.package("libnl-3-200", "3.5.0-0.1", "libc6 (>= 2.34)");
         fixture.nccl("2.21.5+cuda12.4");
@@ -106,6 +112,74 @@ impl Fixture {
     pub fn link(&mut self, path: &str, target: &str) -> &mut Fixture {
         self.entries.insert(path.to_owned(), Entry::Link(target.to_owned()));
         self
+    }
+
+    /// A real ELF file, as far as a loader looks.
+    pub fn library(&mut self, path: &str, library: &elf::Library) -> &mut Fixture {
+        self.entries.insert(path.to_owned(), Entry::File { content: library.bytes(), mode: 0o755 });
+        self
+    }
+
+    pub fn env(&mut self, name: &str, value: &str) -> &mut Fixture {
+        self.config["Env"].as_array_mut().unwrap().push(format!("{name}={value}").into());
+        self
+    }
+
+    pub fn without_ld_cache(&mut self) -> &mut Fixture {
+        self.has_ld_cache = false;
+        self.entries.remove("etc/ld.so.cache");
+        self
+    }
+
+    /// Writes the loader's cache now: what changes afterwards makes it stale. Without this it is written last.
+    pub fn ldconfig(&mut self) -> &mut Fixture {
+        let cache = self.ld_cache();
+        self.entries.insert("etc/ld.so.cache".to_owned(), Entry::File { content: cache, mode: 0o644 });
+        self
+    }
+
+    /// What ldconfig would write: for every directory of the configuration and every default one, the names that programs ask
+    /// for (`libx.so`, `libx.so.1`).
+    fn ld_cache(&self) -> Vec<u8> {
+        let flags = if self.architecture == "arm64" { 0x0a03 } else { 0x0303 };
+        let mut directories = Vec::new();
+        for (path, entry) in &self.entries {
+            if let Entry::File { content, .. } = entry
+                && path.starts_with("etc/ld.so.conf.d/")
+            {
+                let text = String::from_utf8_lossy(content).into_owned();
+                directories.extend(text.lines().filter(|line| line.starts_with('/')).map(str::to_owned));
+            }
+        }
+        directories.extend([format!("/usr/lib/{}", self.triplet), "/usr/lib".to_owned(), "/usr/lib64".to_owned()]);
+        let mut entries: Vec<(u32, String, String, u64)> = Vec::new();
+        for directory in directories {
+            // The toolkit's directory has its versioned name in the tree.
+            let real = directory.replace("/usr/local/cuda/", "/usr/local/cuda-12.4/");
+            for path in self.entries.keys() {
+                let Some(name) = format!("/{path}").strip_prefix(&format!("{real}/")).map(str::to_owned) else {
+                    continue;
+                };
+                let soname = match name.split_once(".so") {
+                    Some((stem, version)) if stem.starts_with("lib") && !name.contains('/') => {
+                        let major = version.trim_start_matches('.').split('.').next().unwrap_or_default();
+                        if major.is_empty() { name.clone() } else { format!("{stem}.so.{major}") }
+                    }
+                    _ => continue,
+                };
+                let path = if self.entries.contains_key(format!("{real}/{soname}").trim_start_matches('/')) {
+                    format!("{directory}/{soname}")
+                } else {
+                    format!("{directory}/{name}")
+                };
+                if !entries.iter().any(|(_, n, p, _)| *n == soname && *p == path) {
+                    entries.push((flags, soname, path, 0));
+                }
+            }
+        }
+        let entries: Vec<(u32, &str, &str, u64)> =
+            entries.iter().map(|(flags, name, path, hwcap)| (*flags, name.as_str(), path.as_str(), *hwcap)).collect();
+        ld_cache_bytes(&entries)
     }
 
     pub fn remove(&mut self, path: &str) -> &mut Fixture {
@@ -198,6 +272,9 @@ impl Fixture {
     pub fn layer(&self) -> Vec<u8> {
         let mut status = String::new();
         let mut entries = self.entries.clone();
+        if self.has_ld_cache && !entries.contains_key("etc/ld.so.cache") {
+            entries.insert("etc/ld.so.cache".into(), Entry::File { content: self.ld_cache(), mode: 0o644 });
+        }
         for (name, fields) in &self.packages {
             status.push_str(&format!("Package: {name}\n"));
             fields.iter().for_each(|(key, value)| status.push_str(&format!("{key}: {value}\n")));
@@ -233,6 +310,31 @@ impl Fixture {
     pub fn facts(&self) -> ImageFacts {
         inspect(&self.image(), format!("docker-archive:{}", self.name)).unwrap()
     }
+}
+
+/// Writes `ld.so.cache` in the format 1.1: flags, name, path and hwcap of each entry.
+pub fn ld_cache_bytes(entries: &[(u32, &str, &str, u64)]) -> Vec<u8> {
+    let mut cache = b"glibc-ld.so.cache1.1".to_vec();
+    let mut strings: Vec<u8> = Vec::new();
+    let base = 48 + entries.len() * 24;
+    let mut table = Vec::new();
+    for (flags, name, path, hwcap) in entries {
+        table.extend(flags.to_le_bytes());
+        for text in [name, path] {
+            table.extend(((base + strings.len()) as u32).to_le_bytes());
+            strings.extend(text.as_bytes());
+            strings.push(0);
+        }
+        table.extend(0u32.to_le_bytes());
+        table.extend(hwcap.to_le_bytes());
+    }
+    cache.extend((entries.len() as u32).to_le_bytes());
+    cache.extend((strings.len() as u32).to_le_bytes());
+    cache.push(2);
+    cache.resize(48, 0);
+    cache.extend(table);
+    cache.extend(strings);
+    cache
 }
 
 /// Writes layers, bottom first, as an archive; diff ids are filled in.

@@ -16,7 +16,7 @@ use rpm::{Database, Format};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Called with package, directory (with a slash at its end) and name of a file.
-type Visitor<'a> = &'a mut dyn FnMut(&str, &str, &str);
+pub type Visitor<'a> = &'a mut dyn FnMut(&str, &str, &str);
 
 /// Places of an rpm database, in the order in which rpm's own defaults moved.
 const RPM_DIRECTORIES: [&str; 3] = ["var/lib/rpm", "usr/lib/sysimage/rpm", "usr/share/rpm"];
@@ -210,7 +210,7 @@ fn canonical(fs: &RootFs, directory: &str, name: &str) -> String {
 }
 
 /// Calls `visit` with every file of every installed package.
-fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) {
+pub fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) {
     if !packages.manager.is_rpm() {
         return dpkg::for_each_owned(fs, packages, visit);
     }

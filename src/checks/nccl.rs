@@ -1,0 +1,294 @@
+//! Checks of the NCCL that each consumer gets, and of NCCL's network plugins.
+
+use super::settings::{Setting, setting};
+use super::{Outcome, Subject, abbreviate};
+use crate::facts::{ImageFacts, NcclConsumer, NcclCopy, NcclKind};
+use crate::inspect::PROGRAMS;
+use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_version};
+
+/// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
+/// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
+const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
+/// Since when `NCCL_NET_PLUGIN=none` is a keyword (NVIDIA/nccl v2.28, `src/plugin/net.cc`).
+const NONE_IS_A_KEYWORD: NcclVersion = NcclVersion::new(2, 28, 0);
+
+/// Makers of plugins for Mellanox devices (NVIDIA's HPC-X and Spectrum-X), as `inspect` names them.
+const MELLANOX_PLUGINS: [&str; 2] = ["hpcx", "spcx"];
+
+/// A consumer, its copy and the copy's version.
+pub(super) struct Use<'a> {
+    pub consumer: &'a NcclConsumer,
+    copy: Option<&'a NcclCopy>,
+    pub version: Option<NcclVersion>,
+}
+
+fn copy_at<'a>(facts: &'a ImageFacts, path: Option<&str>) -> Option<&'a NcclCopy> {
+    facts.nccl.iter().find(|copy| Some(copy.path.as_str()) == path)
+}
+
+fn version_of(copy: &NcclCopy) -> Option<NcclVersion> {
+    copy.version.as_deref().and_then(parse_nccl_version)
+}
+
+fn uses(facts: &ImageFacts) -> Vec<Use<'_>> {
+    facts
+        .nccl_consumers
+        .iter()
+        .map(|consumer| {
+            let copy = copy_at(facts, consumer.path.as_deref());
+            Use { consumer, copy, version: copy.and_then(version_of) }
+        })
+        .collect()
+}
+
+impl Use<'_> {
+    fn is_torch(&self) -> bool {
+        !matches!(self.consumer.name.as_str(), PROGRAMS | "vllm")
+    }
+
+    fn say(&self) -> String {
+        let name = &self.consumer.name;
+        match (&self.consumer.path, self.version) {
+            (None, _) => format!("no NCCL for {name}"),
+            (Some(path), Some(version)) => format!("NCCL {version} for {name} ({path})"),
+            (Some(path), None) => format!("NCCL of unknown version for {name} ({path})"),
+        }
+    }
+}
+
+/// Those whose copy decides: every torch; without one, programs in general; else whoever has a copy.
+pub(super) fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
+    let (torch, others): (Vec<_>, Vec<_>) = uses(facts).into_iter().partition(Use::is_torch);
+    if !torch.is_empty() {
+        return torch;
+    }
+    let (programs, others): (Vec<_>, Vec<_>) =
+        others.into_iter().filter(|used| used.consumer.path.is_some()).partition(|u| u.consumer.name == PROGRAMS);
+    if programs.is_empty() { others } else { programs }
+}
+
+pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
+    let Some(minimum) = subject.target.minimum_nccl else {
+        return Outcome::skip(format!("{} states no minimum", subject.target.title));
+    };
+    let facts = subject.facts;
+    if facts.nccl_consumers.is_empty() {
+        return Outcome::unknown("these facts do not say who gets which NCCL: inspect the image again");
+    }
+    let evidence = facts.nccl.iter().map(|copy| {
+        format!("{} ({:?}): {}", copy.path, copy.kind, copy.version.as_deref().unwrap_or("no version text"))
+            .to_lowercase()
+    });
+    let first = deciding(facts);
+    if first.is_empty() {
+        let paths: Vec<String> = facts.nccl.iter().map(|copy| copy.path.clone()).collect();
+        return match paths.is_empty() {
+            true => Outcome::fail(format!("the image has no NCCL; {} needs {minimum} or newer", subject.target.title)),
+            false => Outcome::fail(format!("NCCL is only where the loader does not look: {}", abbreviate(&paths))),
+        }
+        .evidence(evidence)
+        .remedy(format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"));
+    }
+    let all = uses(facts);
+    let present = all.iter().filter(|used| used.is_torch() || used.consumer.path.is_some());
+    let summary = present.map(Use::say).collect::<Vec<_>>().join("; ");
+    let is_bad = |used: &Use<'_>| used.consumer.path.is_none() || used.version.is_some_and(|v| v < minimum);
+    let is_unknown = |used: &Use<'_>| used.consumer.path.is_some() && used.version.is_none();
+    // The training framework decides; another program's older copy is worth a word.
+    let outcome = if first.iter().all(is_bad) {
+        let remedy = match first[0].copy {
+            Some(copy) => remedy_for(copy, first[0].consumer, minimum),
+            None => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
+        };
+        Outcome::fail(format!("{summary}; {} needs {minimum} or newer", subject.target.title)).remedy(remedy)
+    } else if first.iter().all(|used| is_bad(used) || is_unknown(used)) {
+        Outcome::unknown(summary)
+    } else if all
+        .iter()
+        .any(|used| (used.is_torch() || used.consumer.path.is_some()) && (is_bad(used) || is_unknown(used)))
+    {
+        Outcome::warn(format!("{summary}; the minimum is {minimum}"))
+    } else {
+        Outcome::pass(summary)
+    };
+    outcome.evidence(evidence)
+}
+
+fn remedy_for(copy: &NcclCopy, consumer: &NcclConsumer, minimum: NcclVersion) -> String {
+    if let (Some(directory), Some(hidden)) = (&consumer.library_path, &consumer.instead_of) {
+        return format!("take {directory} out of LD_LIBRARY_PATH: without it {} gets {hidden}", consumer.name);
+    }
+    match copy.kind {
+        NcclKind::Static => {
+            format!("NCCL is linked into {}: use a torch build with NCCL {minimum} or newer", copy.path)
+        }
+        NcclKind::Wheel => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
+        NcclKind::Conda => format!("RUN conda install -y 'nccl>={minimum}'"),
+        NcclKind::System | NcclKind::HpcX | NcclKind::Other => {
+            format!(
+                "RUN apt-get update && apt-get install -y --allow-change-held-packages libnccl2   # {minimum} or newer"
+            )
+        }
+    }
+}
+
+pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
+    let facts = subject.facts;
+    let (mut worse, mut unknown, mut better) = (Vec::new(), Vec::new(), Vec::new());
+    let mut hits_torch = false;
+    for used in uses(facts) {
+        let (Some(directory), Some(hidden)) = (&used.consumer.library_path, &used.consumer.instead_of) else {
+            continue;
+        };
+        let name = &used.consumer.name;
+        match (used.version, copy_at(facts, Some(hidden)).and_then(version_of)) {
+            (Some(got), Some(meant)) if got < meant => {
+                hits_torch |= used.is_torch();
+                worse.push(format!(
+                    "LD_LIBRARY_PATH directory {directory} gives {name} NCCL {got} before the {meant} of {hidden}"
+                ));
+            }
+            (Some(got), Some(_)) => better.push(format!("{name} gets NCCL {got} from {directory} of LD_LIBRARY_PATH")),
+            _ => unknown.push(format!(
+                "{name} gets an NCCL from {directory} before {hidden}, and their versions are not known"
+            )),
+        }
+    }
+    let remedy = "take the directory out of LD_LIBRARY_PATH, or the old libnccl out of the directory";
+    if hits_torch {
+        Outcome::fail(worse[0].clone()).evidence(worse).remedy(remedy)
+    } else if !worse.is_empty() {
+        Outcome::warn(worse[0].clone()).evidence(worse).remedy(remedy)
+    } else if let Some(first) = unknown.first() {
+        Outcome::unknown(first.clone()).evidence(unknown)
+    } else {
+        Outcome::pass("LD_LIBRARY_PATH hides no newer NCCL").evidence(better)
+    }
+}
+
+pub fn nccl_release(subject: &Subject<'_>) -> Outcome {
+    if subject.target.fabric.id != "erdma" {
+        return Outcome::skip("no release is known to fail on this fabric");
+    }
+    let facts = subject.facts;
+    let is_bad = |used: &Use<'_>| used.version.is_some_and(|version| CRASHES_ON_ERDMA.contains(&version));
+    let first = deciding(facts);
+    let bad: Vec<String> = uses(facts).iter().filter(|used| is_bad(used)).map(Use::say).collect();
+    let source = "reported by the public guide \"RDT on eRDMA\": 2.28.7 and 2.28.9 end in a segmentation fault in \
+                  ncclNetInit; 2.28.3, 2.29.7 and 2.30.7 work";
+    let remedy = "RUN pip install 'nvidia-nccl-cu12==2.29.7'   # or another release than 2.28.7 and 2.28.9";
+    let (summary, evidence) = (abbreviate(&bad), [source.to_owned()]);
+    if first.iter().any(is_bad) {
+        Outcome::fail(format!("{summary} crashes at start on eRDMA")).evidence(evidence).remedy(remedy)
+    } else if !bad.is_empty() {
+        Outcome::warn(format!("{summary} crashes at start on eRDMA")).evidence(evidence).remedy(remedy)
+    } else if let Some(used) = first.iter().find(|used| used.consumer.path.is_some() && used.version.is_none()) {
+        Outcome::unknown(used.say())
+    } else if first.is_empty() {
+        Outcome::skip("no consumer gets an NCCL")
+    } else {
+        Outcome::pass("no consumer gets a release that is known to fail")
+    }
+}
+
+pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
+    let facts = subject.facts;
+    let runtimes = facts.cuda.evidence.iter().filter(|e| e.source != crate::facts::CudaSource::Env);
+    let versions: Vec<CudaVersion> = runtimes.filter_map(|e| parse_cuda_version(&e.version)).collect();
+    if versions.is_empty() {
+        return Outcome::skip("no CUDA runtime was found to compare with");
+    }
+    let mut others = Vec::new();
+    for used in uses(facts) {
+        let built = used.copy.and_then(|copy| copy.built_for_cuda.as_deref()).and_then(parse_cuda_version);
+        // What is linked into torch has its own runtime beside it.
+        if let (Some(built), Some(copy)) = (built, used.copy)
+            && versions.iter().all(|version| version.major != built.major)
+        {
+            let line =
+                format!("{} was built for CUDA {built}, and the image's runtime is CUDA {}", copy.path, versions[0]);
+            if !others.contains(&line) {
+                others.push(line);
+            }
+        }
+    }
+    match others.is_empty() {
+        true => Outcome::pass("every NCCL in use was built for the major CUDA version of the image"),
+        false => Outcome::warn(abbreviate(&others)).evidence(others),
+    }
+}
+
+pub fn nccl_version_hint(subject: &Subject<'_>) -> Outcome {
+    let facts = subject.facts;
+    let Some(text) = facts.config.env("NCCL_VERSION") else {
+        return Outcome::pass("no NCCL_VERSION speaks of a version");
+    };
+    let found: Vec<String> =
+        facts.nccl.iter().map(|copy| format!("{}: {}", copy.path, copy.version.as_deref().unwrap_or("?"))).collect();
+    let Some(said) = parse_nccl_version(text) else {
+        return Outcome::warn(format!("NCCL_VERSION={text} is no version")).evidence(found);
+    };
+    if facts.nccl.is_empty() {
+        return Outcome::warn(format!("NCCL_VERSION={text}, and no NCCL was found in the image"));
+    }
+    let versions: Vec<_> = facts.nccl.iter().map(version_of).collect();
+    if versions.contains(&Some(said)) {
+        Outcome::pass(format!("NCCL_VERSION={text} is a version that is there"))
+    } else if versions.contains(&None) {
+        Outcome::unknown(format!("NCCL_VERSION={text}, and a copy does not say its version")).evidence(found)
+    } else {
+        Outcome::warn(format!("NCCL_VERSION={text} names none of the versions that are there: {}", abbreviate(&found)))
+            .evidence(found)
+            .remedy("ENV NCCL_VERSION=   # it changes nothing, and misleads whoever reads it")
+    }
+}
+
+pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
+    let facts = subject.facts;
+    let evidence = facts.nccl_plugins.iter().map(|plugin| {
+        let reach = if plugin.reachable { "the loader finds it" } else { "the loader does not find it" };
+        format!("{} ({}): {reach}", plugin.path, plugin.maker)
+    });
+    let remedy = "ENV NCCL_NET_PLUGIN=none";
+    let chosen = match setting(subject, "NCCL_NET_PLUGIN") {
+        Setting::Unset => None,
+        Setting::Set(setting) => Some(setting),
+        Setting::Unknown(outcome) => return outcome.evidence(evidence),
+    };
+    let value = chosen.map_or("", |setting| setting.value.as_str());
+    if value == "none" {
+        let old = deciding(facts).iter().any(|used| used.version.is_some_and(|v| v < NONE_IS_A_KEYWORD));
+        return Outcome::pass(match old {
+            // It looks for libnccl-net-none.so, finds none, and goes on with its own transports.
+            true => "NCCL_NET_PLUGIN=none: harmless before NCCL 2.28, where it is no keyword but the name of a plugin that is not there",
+            false => "NCCL_NET_PLUGIN=none: NCCL uses its own transports",
+        })
+        .evidence(evidence);
+    }
+    let reached = facts.nccl_plugins.iter().find(|plugin| {
+        let full = format!("libnccl-net-{}.so", plugin.name);
+        plugin.reachable && (plugin.name == value || value == full || plugin.path == value)
+    });
+    match (chosen, reached) {
+        (_, Some(plugin)) if plugin.maker == "aws-ofi" => Outcome::fail(format!(
+            "{} is opened in place of NCCL's own transports, and libfabric has no provider for {}",
+            plugin.path, subject.target.fabric.title
+        ))
+        .remedy(remedy),
+        (_, Some(plugin)) if subject.target.fabric.is_mellanox && MELLANOX_PLUGINS.contains(&plugin.maker.as_str()) => {
+            Outcome::pass(format!("{} ({}) is made for these devices", plugin.path, plugin.maker))
+        }
+        (_, Some(plugin)) => Outcome::warn(format!(
+            "{} ({}) is opened in place of NCCL's own transports; it was made for other hardware",
+            plugin.path, plugin.maker
+        ))
+        .remedy(remedy),
+        (Some(setting), None) if !value.is_empty() => Outcome::warn(format!(
+            "NCCL_NET_PLUGIN={value} ({}) asks for a plugin that the loader does not find",
+            setting.from
+        ))
+        .remedy(remedy),
+        _ => Outcome::pass("the loader finds no network plugin, so NCCL uses its own transports"),
+    }
+    .evidence(evidence)
+}

@@ -1,0 +1,191 @@
+//! Checks of the `NCCL_*` settings that an image brings along.
+
+use super::nccl::deciding;
+use super::{Outcome, Subject};
+use crate::facts::NcclSetting;
+use crate::nccl_settings::{InterfaceFilter, parse_number};
+use crate::versions::NcclVersion;
+
+/// What PAI-DLC sets in every job, over Env and files of the image (Alibaba Cloud help, PAI, "Use eRDMA for distributed
+/// training", read 2026-11).
+const PAI_PRESETS: [(&str, &str); 4] =
+    [("NCCL_SOCKET_IFNAME", "eth0"), ("NCCL_IB_GID_INDEX", "1"), ("NCCL_IB_HCA", "erdma"), ("NCCL_NET_PLUGIN", "none")];
+/// From here on NCCL chooses the GID index itself; before, the default is 0 (NVIDIA/nccl `src/transport/net_ib.cc`).
+const CHOOSES_GID: NcclVersion = NcclVersion::new(2, 21, 0);
+/// The instance types with most devices have four; the names are `erdma_0`, `erdma_1`, … (elastic-rdma-drivers).
+const MOST_DEVICES: u32 = 16;
+/// The interface that carries TCP on the vendor's instances (the PAI preset).
+const TCP_INTERFACE: &str = "eth0";
+
+/// One setting of the image.
+pub(super) enum Setting<'a> {
+    Unset,
+    Set(&'a NcclSetting),
+    /// A file that may say it was not read.
+    Unknown(Outcome),
+}
+
+pub(super) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
+    let facts = subject.facts;
+    let found = facts.nccl_settings.iter().find(|setting| setting.name == name);
+    match (found, facts.nccl_settings_unread.first()) {
+        (Some(setting), _) if setting.from == "Env" => Setting::Set(setting),
+        (_, Some(path)) => Setting::Unknown(Outcome::unknown(format!("{path} may set {name}, and was not read"))),
+        (Some(setting), None) => Setting::Set(setting),
+        (None, None) => Setting::Unset,
+    }
+}
+
+/// What the target sets over the image's own value.
+fn preset(subject: &Subject<'_>, name: &str) -> Option<&'static str> {
+    let presets = if subject.target.id == "pai-dlc" { PAI_PRESETS.as_slice() } else { &[] };
+    presets.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+/// `NCCL_IB_DISABLE=1 (/etc/nccl.conf)`
+fn say(setting: &NcclSetting) -> String {
+    format!("{}={} ({})", setting.name, setting.value, setting.from)
+}
+
+fn take_out(setting: &NcclSetting) -> String {
+    match setting.from.as_str() {
+        "Env" => format!("ENV {}=", setting.name),
+        path => format!("RUN sed -i '/^{}=/d' {path}", setting.name),
+    }
+}
+
+pub fn ib_enabled(subject: &Subject<'_>) -> Outcome {
+    match setting(subject, "NCCL_IB_DISABLE") {
+        Setting::Unknown(outcome) => return outcome,
+        Setting::Set(setting) if parse_number(&setting.value).is_some_and(|value| value != 0) => {
+            return Outcome::fail(format!("{} switches RDMA off", say(setting)))
+                .evidence(setting.overridden.clone())
+                .remedy(match setting.from.as_str() {
+                    "Env" => "ENV NCCL_IB_DISABLE=0".to_owned(),
+                    _ => take_out(setting),
+                });
+        }
+        Setting::Set(_) | Setting::Unset => {}
+    }
+    match setting(subject, "NCCL_NET") {
+        Setting::Unknown(outcome) => outcome,
+        Setting::Set(setting) if !setting.value.is_empty() && !setting.value.eq_ignore_ascii_case("IB") => {
+            Outcome::fail(format!("{} lets NCCL use no other network, and RDMA is the one called IB", say(setting)))
+                .remedy(match setting.from.as_str() {
+                    "Env" => "ENV NCCL_NET=IB".to_owned(),
+                    _ => take_out(setting),
+                })
+        }
+        Setting::Set(_) | Setting::Unset => Outcome::pass("no setting switches RDMA off"),
+    }
+}
+
+pub fn ib_hca(subject: &Subject<'_>) -> Outcome {
+    const NAME: &str = "NCCL_IB_HCA";
+    let set = match setting(subject, NAME) {
+        Setting::Unknown(outcome) => return outcome,
+        Setting::Unset => return Outcome::pass("no setting limits the devices"),
+        Setting::Set(setting) => setting,
+    };
+    let driver = subject.target.fabric.driver;
+    let filter = InterfaceFilter::parse(&set.value);
+    let devices: Vec<String> = (0..MOST_DEVICES).map(|number| format!("{driver}_{number}")).collect();
+    let allowed: Vec<&String> = devices.iter().filter(|device| filter.allows(device, Some(1))).collect();
+    if let Some(first) = allowed.first() {
+        return Outcome::pass(format!("{} lets {first} through", say(set)));
+    }
+    let summary = format!("{} can match no {driver}_N device, so NCCL would use TCP", say(set));
+    // udev can name a device by its place on the PCI bus (rdma-core, kernel-boot/rdma-persistent-naming.rules).
+    let is_pci_name = |name: &str| ["roc", "ibp", "rocep", "iw"].iter().any(|prefix| name.starts_with(prefix));
+    let remedy = format!("ENV {NAME}={driver}");
+    match preset(subject, NAME) {
+        Some(value) => Outcome::warn(format!("{summary}; {} sets {NAME}={value} over it", subject.target.title)),
+        None if !filter.excludes && filter.entries.iter().any(|(name, _)| is_pci_name(name)) => {
+            Outcome::warn(format!("{summary}, unless the host's udev has renamed it"))
+        }
+        None => Outcome::fail(summary),
+    }
+    .remedy(remedy)
+}
+
+pub fn gid_index(subject: &Subject<'_>) -> Outcome {
+    const NAME: &str = "NCCL_IB_GID_INDEX";
+    let link_local = "index 0 is the link-local address, which does not reach other hosts \
+                      (elastic-rdma-drivers erdma_verbs.c)";
+    let remedy = "ENV NCCL_IB_GID_INDEX=1   # or unset, with NCCL 2.21 or newer";
+    let set = match setting(subject, NAME) {
+        Setting::Unknown(outcome) => return outcome,
+        Setting::Set(setting) => Some(setting),
+        Setting::Unset => None,
+    };
+    if subject.target.fabric.is_mellanox {
+        // Where RoCE v2 with an IPv4 address stands in the table differs by host; Baidu's page has 3 as its example.
+        return match set {
+            Some(set) => Outcome::unknown(format!("{}: the host's GID table is not in the image", say(set))),
+            None if deciding(subject.facts).iter().any(|used| used.version.is_none_or(|v| v < CHOOSES_GID)) => {
+                Outcome::unknown(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} does not choose by itself"))
+            }
+            None => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
+        };
+    }
+    let overridden = preset(subject, NAME).map(|value| format!("{} sets {NAME}={value}", subject.target.title));
+    // A value that is no number leaves NCCL its default.
+    let value = set.and_then(|setting| Some((setting, parse_number(&setting.value)?)));
+    let used = deciding(subject.facts);
+    let versions: Vec<Option<NcclVersion>> =
+        used.iter().filter(|used| used.consumer.path.is_some()).map(|used| used.version).collect();
+    let is_old = versions.iter().flatten().any(|version| *version < CHOOSES_GID);
+    match (value, overridden) {
+        (Some((setting, 0)), preset) => {
+            let over = preset.map(|preset| format!("; {preset} over it")).unwrap_or_default();
+            Outcome::warn(format!("{}: {link_local}{over}", say(setting))).remedy(remedy)
+        }
+        (_, Some(preset)) => Outcome::pass(preset),
+        (Some((setting, 1)), None) => Outcome::pass(say(setting)),
+        (Some((setting, value)), None) if value < 0 && is_old => {
+            Outcome::warn(format!("{}: NCCL before {CHOOSES_GID} does not choose by itself", say(setting)))
+                .remedy(remedy)
+        }
+        (Some((setting, value)), None) if value > 1 => Outcome::unknown(format!(
+            "{}: whether the host's GID table has an address there is not in the image",
+            say(setting)
+        )),
+        _ if versions.is_empty() => Outcome::skip("no consumer gets an NCCL"),
+        _ if is_old => Outcome::warn(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} takes 0: {link_local}"))
+            .remedy(remedy),
+        _ if versions.contains(&None) => {
+            Outcome::unknown(format!("{NAME} is not set, and NCCL's version is not known"))
+        }
+        _ => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
+    }
+}
+
+pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
+    const NAME: &str = "NCCL_SOCKET_IFNAME";
+    let set = match setting(subject, NAME) {
+        Setting::Unknown(outcome) => return outcome,
+        Setting::Unset => return Outcome::pass("no setting limits the interfaces"),
+        Setting::Set(setting) => setting,
+    };
+    if set.value.is_empty() {
+        return Outcome::pass("no setting limits the interfaces");
+    }
+    let filter = InterfaceFilter::parse(&set.value);
+    let over = preset(subject, NAME)
+        .map(|value| format!("; {} sets {NAME}={value} over it", subject.target.title))
+        .unwrap_or_default();
+    let remedy = format!("ENV {NAME}={TCP_INTERFACE}");
+    if !filter.allows(TCP_INTERFACE, None) {
+        return Outcome::warn(format!("{} leaves out {TCP_INTERFACE}, the hosts' interface{over}", say(set)))
+            .remedy(remedy);
+    }
+    if filter.allows("lo", None) {
+        // Only without the variable does NCCL leave out lo by itself (src/misc/socket.cc, ncclFindInterfaces).
+        return Outcome::warn(format!(
+            "{} lets lo through, which comes first and reaches no other host{over}",
+            say(set)
+        ))
+        .remedy(remedy);
+    }
+    Outcome::pass(say(set))
+}

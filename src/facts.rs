@@ -468,6 +468,9 @@ pub struct NcclConsumer {
     /// The copy that it would get without `LD_LIBRARY_PATH`, where that is another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
+    /// The libibverbs that this NCCL opens in the consumer's process: `libibverbs.so`, else `libibverbs.so.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verbs: Option<String>,
     /// The search path of the library could not be read; the usual one of its kind was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,

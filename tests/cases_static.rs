@@ -551,6 +551,25 @@ fn two_builds_under_the_two_names() {
     fixture.library("usr/local/lib/libibverbs.so", &Library::new("libibverbs.so.1").text("-rdmav59.so"));
     fixture.env("LD_LIBRARY_PATH", "/usr/local/lib");
     expect(&fixture, "libibverbs-names", Status::Fail, &["/usr/local/lib/libibverbs.so", "no erdma provider"]);
+    // conda's python has an RPATH, and brings conda's library into the process.
+    let mut fixture = Fixture::good();
+    let site = "opt/conda/lib/python3.11/site-packages";
+    fixture
+        .library("opt/conda/bin/python3.11", &Library::new("").rpath("$ORIGIN/../lib"))
+        .file("opt/conda/conda-meta/history", "");
+    fixture.link("opt/conda/bin/python3", "python3.11");
+    fixture.library(&format!("{site}/nvidia/nccl/lib/libnccl.so.2"), &nccl("2.21.5+cuda12.4"));
+    let torch = Library::new("libtorch_cuda.so").needs("libnccl.so.2").rpath("$ORIGIN/../../nvidia/nccl/lib");
+    fixture.library(&format!("{site}/torch/lib/libtorch_cuda.so"), &torch);
+    only(&fixture, &[]);
+    fixture.library("opt/conda/lib/libibverbs.so.1", &Library::new("libibverbs.so.1").text("-rdmav34.so"));
+    expect(
+        &fixture,
+        "libibverbs-names",
+        Status::Fail,
+        &["torch is /opt/conda/lib/libibverbs.so.1", "no erdma provider"],
+    );
+    assert_eq!(fixture.facts().verbs.libraries[0].place, VerbsPlace::Conda);
     // A wheel's own copy is somebody's, and says nothing of NCCL.
     let mut fixture = Fixture::good();
     let bundled = format!("{SITE}/nixl.libs/libibverbs-4c1ef7b2.so.1.14.44.0");

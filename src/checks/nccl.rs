@@ -151,6 +151,10 @@ pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
             )),
         }
     }
+    let assumed = uses(facts).iter().any(|used| used.consumer.assumed && used.consumer.instead_of.is_some());
+    if assumed && !worse.is_empty() {
+        worse.push("the search path of its library could not be read; with an RPATH it would not be hidden".to_owned());
+    }
     let remedy = "take the directory out of LD_LIBRARY_PATH, or the old libnccl out of the directory";
     if hits_torch {
         Outcome::fail(worse[0].clone()).evidence(worse).remedy(remedy)

@@ -12,8 +12,12 @@ pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
         }
         None => {
             let paths: Vec<String> = verbs.libraries.iter().map(|library| library.path.clone()).collect();
-            Outcome::fail(format!("libibverbs.so.1 is only where the loader does not look: {}", abbreviate(&paths)))
+            let machines = subject.facts.libraries.iter().filter(|library| paths.contains(&library.path));
+            let machines: Vec<String> =
+                machines.map(|library| format!("{} is for {}", library.path, library.machine)).collect();
+            Outcome::fail(format!("the loader takes no libibverbs.so.1; there is {}", abbreviate(&paths)))
                 .evidence(paths)
+                .evidence(machines)
                 .remedy(rebuild(subject))
         }
     }

@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 
 /// What consumers ask for.
 const SONAME: &str = "libnccl.so.2";
-/// Where the wheel of NCCL lies in a directory of python packages; torch's own RUNPATH leads there
-/// (`$ORIGIN/../../nvidia/nccl/lib`).
+/// Where the wheel of NCCL lies in a directory of python packages. In the wheels of torch 2.1.2, 2.2.0 to 2.2.2, 2.3.1, 2.4.0,
+/// 2.6.0, 2.8.0 and 2.11.0 an RPATH leads there (`$ORIGIN/../../nvidia/nccl/lib`, measured), which `LD_LIBRARY_PATH` does not
+/// hide; other builds have a RUNPATH, as linkers make it today, which it does.
 const WHEEL: &str = "nvidia/nccl/lib/libnccl.so.2";
 pub const PROGRAMS: &str = "programs linked to libnccl";
 
@@ -223,7 +224,8 @@ impl Search<'_> {
         if let Some(path) = libraries.iter().find(needs) {
             let soname = section(path)?.needed.iter().find(|name| is_nccl_name(name))?;
             let program = self.program_of(path);
-            let ask = |loader: &Loader<'_>| loader.find_for(soname, Some(path), program.as_deref());
+            let chain: Vec<&str> = [path.as_str()].into_iter().chain(program.as_deref()).collect();
+            let ask = |loader: &Loader<'_>| loader.find_for(soname, &chain);
             let found = self.preload.clone().or_else(|| ask(self.loader));
             let consumer = consumer(found.as_ref()).hiding(found.as_ref(), ask(&self.without));
             return Some(NcclConsumer { name: "torch".into(), by: absolute(path), ..consumer });
@@ -234,7 +236,8 @@ impl Search<'_> {
         Some(NcclConsumer { name: "torch".into(), by: absolute(unread), ..self.by_wheel(site) })
     }
 
-    /// By the RUNPATH that torch's wheels have, for a library whose own could not be read.
+    /// For a library whose own search path could not be read: as with a RUNPATH to the wheel, so that what
+    /// `LD_LIBRARY_PATH` might hide is seen.
     fn by_wheel(&self, site: &str) -> NcclConsumer {
         let wheel = self.fs.real_path(&format!("{site}/{WHEEL}")).filter(|path| {
             // A wheel without the link has the file under its full version.
@@ -255,7 +258,10 @@ impl Search<'_> {
             PROGRAMS => None,
             _ => self.program_of(consumer.by.trim_start_matches('/')),
         };
-        let open = |name| self.loader.find_for(name, Some(caller), program.as_deref());
+        // The library that has NCCL loaded is in the chain; a directory or variable has no search path.
+        let loaded_by = consumer.by.trim_start_matches('/');
+        let chain: Vec<&str> = [caller, loaded_by].into_iter().chain(program.as_deref()).collect();
+        let open = |name| self.loader.find_for(name, &chain);
         open("libibverbs.so").or_else(|| open("libibverbs.so.1")).map(|found| absolute(&found.path))
     }
 

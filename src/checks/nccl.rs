@@ -267,7 +267,10 @@ pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
         .evidence(evidence);
     }
     let reached = facts.nccl_plugins.iter().find(|plugin| {
-        let full = format!("libnccl-net-{}.so", plugin.name);
+        let full = match plugin.name.as_str() {
+            "" => "libnccl-net.so".to_owned(),
+            name => format!("libnccl-net-{name}.so"),
+        };
         plugin.reachable && (plugin.name == value || value == full || plugin.path == value)
     });
     match (chosen, reached) {

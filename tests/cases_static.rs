@@ -44,7 +44,7 @@ mod skipping;
 
 use image_fixture::Fixture;
 use image_fixture::elf::Library;
-use rdmaprep::checks::{Bar, Finding, Severity, Status, Subject, Verdict, check_image, verdict};
+use rdmaprep::checks::{Bar, Bar, Finding, Severity, Status, Subject, Verdict, check_image, verdict};
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::facts::*;
 use rdmaprep::plan::{SwapOptions, plan_swap};
@@ -295,6 +295,12 @@ fn b05_an_old_library_before_the_wheel() {
     expect(&fixture, "nccl-shadowed", Status::Fail, &words);
     let version = expect(&fixture, "nccl-version", Status::Fail, &["NCCL 2.18.5 for torch"]);
     assert!(version.remedy.unwrap().starts_with("take /usr/lib/x86_64-linux-gnu out of LD_LIBRARY_PATH"));
+    // The project's own wheels have an RPATH (2.1.2 to 2.11.0, by readelf), and that is before the variable.
+    let mut official = fixture.clone();
+    let library = Library::new("libtorch_cuda.so").needs("libnccl.so.2").rpath("$ORIGIN/../../nvidia/nccl/lib:$ORIGIN");
+    official.library(&format!("{SITE}/torch/lib/libtorch_cuda.so"), &library);
+    expect(&official, "nccl-shadowed", Status::Pass, &[]);
+    expect(&official, "nccl-version", Status::Warn, &["NCCL 2.19.3 for torch", "NCCL 2.18.5 for programs"]);
     // The same without a torch that could be read.
     fixture.remove(&format!("{SITE}/torch/lib/libtorch_cuda.so"));
     expect(&fixture, "nccl-shadowed", Status::Fail, &["2.18.5 before the 2.19.3"]);
@@ -551,6 +557,25 @@ fn two_builds_under_the_two_names() {
     fixture.library("usr/local/lib/libibverbs.so", &Library::new("libibverbs.so.1").text("-rdmav59.so"));
     fixture.env("LD_LIBRARY_PATH", "/usr/local/lib");
     expect(&fixture, "libibverbs-names", Status::Fail, &["/usr/local/lib/libibverbs.so", "no erdma provider"]);
+    // conda's python has an RPATH, and brings conda's library into the process.
+    let mut fixture = Fixture::good();
+    let site = "opt/conda/lib/python3.11/site-packages";
+    fixture
+        .library("opt/conda/bin/python3.11", &Library::new("").rpath("$ORIGIN/../lib"))
+        .file("opt/conda/conda-meta/history", "");
+    fixture.link("opt/conda/bin/python3", "python3.11");
+    fixture.library(&format!("{site}/nvidia/nccl/lib/libnccl.so.2"), &nccl("2.21.5+cuda12.4"));
+    let torch = Library::new("libtorch_cuda.so").needs("libnccl.so.2").rpath("$ORIGIN/../../nvidia/nccl/lib");
+    fixture.library(&format!("{site}/torch/lib/libtorch_cuda.so"), &torch);
+    only(&fixture, &[]);
+    fixture.library("opt/conda/lib/libibverbs.so.1", &Library::new("libibverbs.so.1").text("-rdmav34.so"));
+    expect(
+        &fixture,
+        "libibverbs-names",
+        Status::Fail,
+        &["torch is /opt/conda/lib/libibverbs.so.1", "no erdma provider"],
+    );
+    assert_eq!(fixture.facts().verbs.libraries[0].place, VerbsPlace::Conda);
     // A wheel's own copy is somebody's, and says nothing of NCCL.
     let mut fixture = Fixture::good();
     let bundled = format!("{SITE}/nixl.libs/libibverbs-4c1ef7b2.so.1.14.44.0");
@@ -573,6 +598,47 @@ fn releases_that_crash_on_erdma() {
         let status = if status == Status::Fail { Status::Warn } else { status };
         expect(&fixture, "nccl-release", status, &[]);
     }
+}
+
+/// A library that does not say its version, or its ABI, is no pass and no failure.
+#[test]
+fn what_cannot_be_told() {
+    let mut fixture = Fixture::good();
+    fixture.remove_package("libnccl2");
+    fixture.library(&format!("{LIB}/libnccl.so.2"), &Library::new("libnccl.so.2")).env("NCCL_VERSION", "2.21.5");
+    for check in ["nccl-version", "nccl-release", "nccl-version-hint"] {
+        expect(&fixture, check, Status::Unknown, &[]);
+    }
+    assert_eq!(found_for(&fixture, "nccl-gid-index", "ecs").status, Status::Unknown);
+    assert_eq!(verdict(&findings(&fixture, "pai-dlc"), Bar::Fail), Verdict::Unknown);
+    torch(&mut fixture);
+    wheel(&mut fixture, "2.21.5+cuda12.4");
+    fixture.env("LD_LIBRARY_PATH", &format!("/{LIB}"));
+    fixture.library(&format!("{SITE}/torch/lib/libtorch_cuda.so"), &Library::new("x").needs("libnccl.so.2"));
+    expect(&fixture, "nccl-version", Status::Unknown, &["unknown version for torch"]);
+
+    let mut fixture = Fixture::good();
+    fixture
+        .library("usr/local/lib/libibverbs.so", &Library::new("libibverbs.so.1"))
+        .env("LD_LIBRARY_PATH", "/usr/local/lib");
+    expect(&fixture, "libibverbs-names", Status::Unknown, &["does not say which providers"]);
+
+    // Facts of an older version have no consumers.
+    let mut facts = Fixture::good().facts();
+    facts.nccl_consumers.clear();
+    let findings = check_image(&Subject { facts: &facts, target: targets::by_id("pai-dlc").unwrap() });
+    let version = findings.iter().find(|finding| finding.check == "nccl-version").unwrap();
+    assert_eq!(version.status, Status::Unknown, "{version:?}");
+}
+
+/// A library of another architecture is there for nobody.
+#[test]
+fn a_library_of_another_architecture() {
+    let mut fixture = Fixture::good();
+    let library = Library::new("libibverbs.so.1").text("-rdmav34.so").arm64();
+    fixture.library(&format!("{LIB}/libibverbs.so.1.14.44.1"), &library);
+    let finding = expect(&fixture, "libibverbs", Status::Fail, &["takes no libibverbs.so.1"]);
+    assert!(finding.evidence.iter().any(|line| line.ends_with("is for aarch64")), "{finding:?}");
 }
 
 /// A cache that is damaged is not a cache that says nothing.

@@ -154,6 +154,10 @@ pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
             )),
         }
     }
+    let assumed = uses(facts).iter().any(|used| used.consumer.assumed && used.consumer.instead_of.is_some());
+    if assumed && !worse.is_empty() {
+        worse.push("the search path of its library could not be read; with an RPATH it would not be hidden".to_owned());
+    }
     let remedy = "take the directory out of LD_LIBRARY_PATH, or the old libnccl out of the directory";
     if hits_torch {
         Outcome::fail(worse[0].clone()).evidence(worse).remedy(remedy)
@@ -266,7 +270,10 @@ pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
         .evidence(evidence);
     }
     let reached = facts.nccl_plugins.iter().find(|plugin| {
-        let full = format!("libnccl-net-{}.so", plugin.name);
+        let full = match plugin.name.as_str() {
+            "" => "libnccl-net.so".to_owned(),
+            name => format!("libnccl-net-{name}.so"),
+        };
         plugin.reachable && (plugin.name == value || value == full || plugin.path == value)
     });
     match (chosen, reached) {

@@ -13,8 +13,12 @@ pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
         }
         None => {
             let paths: Vec<String> = verbs.libraries.iter().map(|library| library.path.clone()).collect();
-            Outcome::fail(format!("libibverbs.so.1 is only where the loader does not look: {}", abbreviate(&paths)))
+            let machines = subject.facts.libraries.iter().filter(|library| paths.contains(&library.path));
+            let machines: Vec<String> =
+                machines.map(|library| format!("{} is for {}", library.path, library.machine)).collect();
+            Outcome::fail(format!("the loader takes no libibverbs.so.1; there is {}", abbreviate(&paths)))
                 .evidence(paths)
+                .evidence(machines)
                 .remedy(rebuild(subject))
         }
     }
@@ -108,31 +112,52 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
 }
 
 pub fn same_library(subject: &Subject<'_>) -> Outcome {
-    let verbs = &subject.facts.verbs;
-    let (Some(versioned), Some(unversioned)) = (verbs.loaded(), &verbs.unversioned) else {
+    let facts = subject.facts;
+    let verbs = &facts.verbs;
+    let driver = subject.target.fabric.driver;
+    let Some(versioned) = verbs.loaded() else {
         return match &verbs.unversioned {
             Some(path) => Outcome::warn(format!("libibverbs.so is {path}, and there is no libibverbs.so.1"))
                 .remedy(rebuild(subject)),
-            None => Outcome::pass("there is no libibverbs.so, so NCCL opens libibverbs.so.1"),
+            None => Outcome::skip("there is no libibverbs"),
         };
     };
-    if versioned.path == *unversioned {
-        return Outcome::pass(format!("libibverbs.so and libibverbs.so.1 are both {unversioned}"));
+    // What NCCL opens: by the short name first, and with the search paths of the process that it is in.
+    let short = verbs.unversioned.iter().map(|path| ("NCCL opens libibverbs.so first, which".to_owned(), path));
+    let processes = facts
+        .nccl_consumers
+        .iter()
+        .filter_map(|consumer| Some((format!("the libibverbs of {}", consumer.name), consumer.verbs.as_ref()?)));
+    let mut others: Vec<(String, &String)> = Vec::new();
+    for (who, path) in short.chain(processes) {
+        if *path != versioned.path && others.iter().all(|(_, known)| *known != path) {
+            others.push((who, path));
+        }
     }
-    let summary =
-        format!("NCCL opens libibverbs.so first, which is {unversioned}; libibverbs.so.1 is {}", versioned.path);
-    let driver = subject.target.fabric.driver;
-    let other = verbs.libraries.iter().find(|library| library.path == *unversioned);
-    let outcome = match other.map(|library| (library, library.provider_abi)) {
-        None | Some((_, None)) => {
-            Outcome::unknown(format!("{summary}, and the first does not say which providers it opens"))
+    if others.is_empty() {
+        return Outcome::pass(match &verbs.unversioned {
+            Some(path) => format!("libibverbs.so and libibverbs.so.1 are both {path}"),
+            None => "there is no libibverbs.so, so NCCL opens libibverbs.so.1".to_owned(),
+        });
+    }
+    let mut worst = None;
+    for (who, path) in others {
+        let summary = format!("{who} is {path}; libibverbs.so.1 is {}", versioned.path);
+        let other = verbs.libraries.iter().find(|library| library.path == *path);
+        let outcome = match other.map(|library| (library, library.provider_abi)) {
+            None | Some((_, None)) => {
+                Outcome::unknown(format!("{summary}, and the first does not say which providers it opens"))
+            }
+            Some((library, Some(_))) if verbs.usable_providers(library).any(|provider| provider.driver == driver) => {
+                Outcome::warn(format!("{summary}: two builds"))
+            }
+            Some(_) => Outcome::fail(format!("{summary}: the first has no {driver} provider")),
+        };
+        if worst.as_ref().is_none_or(|worst: &Outcome| worst.status < outcome.status) {
+            worst = Some(outcome);
         }
-        Some((library, Some(_))) if verbs.usable_providers(library).any(|provider| provider.driver == driver) => {
-            Outcome::warn(format!("{summary}: two builds"))
-        }
-        Some(_) => Outcome::fail(format!("{summary}: the first has no {driver} provider")),
-    };
-    outcome.remedy(rebuild(subject))
+    }
+    worst.unwrap_or_else(|| Outcome::pass(versioned.path.clone())).remedy(rebuild(subject))
 }
 
 pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
@@ -142,6 +167,7 @@ pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
         .libraries
         .iter()
         .filter(|library| !library.loaded && Some(&library.path) != verbs.unversioned.as_ref())
+        .filter(|library| !subject.facts.nccl_consumers.iter().any(|c| c.verbs.as_ref() == Some(&library.path)))
         .filter(|library| !verbs.usable_providers(library).any(|provider| provider.driver == driver))
         .map(|library| library.path.clone())
         .collect();

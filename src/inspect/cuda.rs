@@ -1,8 +1,9 @@
 //! The image's CUDA version, with all evidence for it. The driver is the host's: a `libcuda` in the image is a compatibility
 //! library, a stub or a leftover, and says nothing of either.
 
+use super::absolute;
 use super::loader::Loader;
-use super::{absolute, files_named};
+use super::survey::Survey;
 use crate::facts::{ConfigFacts, CudaEvidence, CudaFacts, CudaSource, DriverLibrary, DriverLibraryKind, PackageFacts};
 use crate::image::rootfs::{Node, RootFs};
 use crate::versions::{CudaVersion, parse_cuda_version};
@@ -14,7 +15,13 @@ pub fn wants(path: &str) -> bool {
 }
 
 /// Collects the evidence, strongest first.
-pub fn load_cuda(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, config: &ConfigFacts) -> CudaFacts {
+pub fn load_cuda(
+    fs: &RootFs,
+    survey: &Survey<'_>,
+    loader: &Loader<'_>,
+    packages: &PackageFacts,
+    config: &ConfigFacts,
+) -> CudaFacts {
     let mut evidence = Vec::new();
     let mut add = |source, version: Option<CudaVersion>, from: String| {
         if let Some(version) = version {
@@ -34,7 +41,7 @@ pub fn load_cuda(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, conf
         let path = format!("{real}/version.txt");
         add(CudaSource::VersionTxt, fs.text(&path).and_then(|text| parse_version_txt(&text)), absolute(&path));
     }
-    for path in files_named(fs, |name| name.starts_with("libcudart.so.")) {
+    for path in survey.files_named(|name| name.starts_with("libcudart.so.")) {
         let name = path.rsplit('/').next().unwrap_or(&path);
         // A wheel's file is named `libcudart.so.12` only; its dist-info says more.
         add(CudaSource::Libcudart, name.strip_prefix("libcudart.so.").and_then(parse_cuda_version), absolute(&path));
@@ -45,7 +52,7 @@ pub fn load_cuda(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, conf
             add(CudaSource::Package, parse_cuda_version(&package.version), from);
         }
     }
-    fs.walk("", &mut |path, _| {
+    for (path, _) in survey.named() {
         let name = path.rsplit('/').next().unwrap_or(path);
         let version = name
             .strip_prefix("nvidia_cuda_runtime")
@@ -54,7 +61,7 @@ pub fn load_cuda(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, conf
         if let Some((_, version)) = version {
             add(CudaSource::Wheel, parse_cuda_version(version), absolute(path));
         }
-    });
+    }
     if let Some(value) = config.env("CUDA_VERSION") {
         add(CudaSource::Env, parse_cuda_version(value), format!("CUDA_VERSION={value}"));
     }
@@ -62,15 +69,16 @@ pub fn load_cuda(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, conf
     CudaFacts {
         version: evidence.first().map(|first| first.version.clone()),
         evidence,
-        driver_libraries: load_driver_libraries(fs, loader),
+        driver_libraries: load_driver_libraries(fs, survey, loader),
         requires: config.env("NVIDIA_REQUIRE_CUDA").map(parse_requirement).unwrap_or_default(),
     }
 }
 
 /// Every `libcuda.so*` that is a file with something in it: a container with the driver mounted leaves empty files behind
 /// when it is made an image.
-fn load_driver_libraries(fs: &RootFs, loader: &Loader<'_>) -> Vec<DriverLibrary> {
-    files_named(fs, |name| name == "libcuda.so" || name.starts_with("libcuda.so."))
+fn load_driver_libraries(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>) -> Vec<DriverLibrary> {
+    survey
+        .files_named(|name| name == "libcuda.so" || name.starts_with("libcuda.so."))
         .into_iter()
         .filter(|path| !matches!(fs.get(path), Some(Node::File { size: 0, .. })))
         .map(|path| {

@@ -1,20 +1,21 @@
 //! The ELF facts of the libraries that were looked into while the layers passed.
 
 use super::absolute;
+use super::survey::Survey;
 use crate::facts::LibraryFacts;
 use crate::image::elf::{Dynamic, Elf};
-use crate::image::rootfs::{Kept, Node, RootFs};
+use crate::image::rootfs::{Kept, Node};
 
 /// All of them, by path.
-pub fn load_libraries(fs: &RootFs) -> Vec<LibraryFacts> {
+pub fn load_libraries(survey: &Survey<'_>) -> Vec<LibraryFacts> {
     let mut libraries = Vec::new();
-    fs.walk("", &mut |path, node| {
+    for (path, node) in survey.named() {
         if let Node::File { kept: Kept::Hits(scanned), .. } = node
             && let Some(elf) = &scanned.elf
         {
             libraries.push(facts(path, elf));
         }
-    });
+    }
     libraries.sort_by(|a, b| a.path.cmp(&b.path));
     libraries
 }

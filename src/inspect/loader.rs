@@ -118,19 +118,20 @@ impl<'a> Loader<'a> {
 
     /// The file that `dlopen(name)` gives in a program that has no search path of its own.
     pub fn find(&self, name: &str) -> Option<Found> {
-        self.find_for(name, None, None)
+        self.find_for(name, &[])
     }
 
-    /// The same, called from a library (`caller`) in a process of `program`; both are real paths without leading slash.
-    pub fn find_for(&self, name: &str, caller: Option<&str>, program: Option<&str>) -> Option<Found> {
+    /// The same, called from a library in a process: `chain` has that library, the one that loaded it, and so on up to the
+    /// program, as real paths without leading slash. Every RPATH of the chain counts, and the RUNPATH of the first alone.
+    pub fn find_for(&self, name: &str, chain: &[&str]) -> Option<Found> {
         if name.contains('/') {
             let path = self.library(name)?;
             return Some(Found { path, how: How::Path });
         }
-        let own = caller.map(|path| self.search_paths(path)).unwrap_or_default();
-        let programs = program.map(|path| self.search_paths(path)).unwrap_or_default();
-        if own.runpath.is_none() {
-            for directory in own.rpath.iter().chain(&programs.rpath).flatten() {
+        let paths: Vec<SearchPaths> = chain.iter().map(|path| self.search_paths(path)).collect();
+        let runpath = paths.first().and_then(|own| own.runpath.as_ref());
+        if runpath.is_none() {
+            for directory in paths.iter().filter_map(|paths| paths.rpath.as_ref()).flatten() {
                 if let Some(path) = self.in_directory(directory, name) {
                     return Some(Found { path, how: How::Rpath });
                 }
@@ -141,7 +142,7 @@ impl<'a> Loader<'a> {
                 return Some(Found { path, how: How::LibraryPath(directory.clone()) });
             }
         }
-        for directory in own.runpath.iter().flatten() {
+        for directory in runpath.into_iter().flatten() {
             if let Some(path) = self.in_directory(directory, name) {
                 return Some(Found { path, how: How::Runpath });
             }
@@ -398,10 +399,11 @@ mod tests {
     const SYSTEM: &str = "usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5";
 
     fn ask(fixture: &Fixture, caller: Option<&str>, program: Option<&str>) -> Option<(String, How)> {
+        let chain: Vec<&str> = caller.into_iter().chain(program).collect();
         let image = fixture.image();
         let config = super::super::config_facts(&image.config);
         let loader = Loader::load(&image.rootfs, &config, &fixture.architecture);
-        loader.find_for("libnccl.so.2", caller, program).map(|found| (found.path, found.how))
+        loader.find_for("libnccl.so.2", &chain).map(|found| (found.path, found.how))
     }
 
     fn with_nccl(fixture: &mut Fixture, directory: &str) {

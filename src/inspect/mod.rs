@@ -18,6 +18,7 @@ pub mod packages;
 mod python;
 mod size;
 mod stacks;
+mod survey;
 mod verbs;
 mod yum;
 
@@ -71,11 +72,12 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
     let loader = loader::Loader::load(fs, &config, &architecture);
 
     // Ownership costs a pass over all of dpkg's lists, so it is asked for all paths at once.
+    let survey = survey::Survey::load(fs);
     let mut paths = BTreeSet::new();
-    paths.extend(verbs::paths(fs));
-    paths.extend(nccl::paths(fs));
+    paths.extend(verbs::paths(fs, &survey));
+    paths.extend(nccl::paths(&survey));
     let owners = packages::Owners::find(fs, &packages, paths);
-    let nccl = nccl::load_nccl(fs, &loader, &owners);
+    let nccl = nccl::load_nccl(fs, &survey, &loader, &owners);
     let (nccl_settings, nccl_settings_unread) = nccl_settings::load_settings(fs, &config);
 
     Ok(ImageFacts {
@@ -97,19 +99,19 @@ pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectEr
                 .collect(),
         },
         distro: load_distro(fs),
-        ofed: ofed::load_ofed(fs, &loader, &packages, &config),
-        verbs: verbs::load_verbs(fs, &loader, &owners),
-        nccl_consumers: nccl::load_consumers(fs, &loader, &config, &nccl),
-        nccl_plugins: nccl::load_plugins(fs, &loader),
+        ofed: ofed::load_ofed(fs, &survey, &loader, &packages, &config),
+        verbs: verbs::load_verbs(fs, &survey, &loader, &owners),
+        nccl_consumers: nccl::load_consumers(fs, &survey, &loader, &config, &nccl),
+        nccl_plugins: nccl::load_plugins(fs, &survey, &loader),
         nccl,
         nccl_settings,
         nccl_settings_unread,
-        cuda: cuda::load_cuda(fs, &loader, &packages, &config),
+        cuda: cuda::load_cuda(fs, &survey, &loader, &packages, &config),
         python3: python::load_python3(fs, &config),
         shell: load_shell(fs),
-        torch: python::load_torch(fs),
-        libraries: libraries::load_libraries(fs),
-        size: size::load_size(fs, &packages),
+        torch: python::load_torch(fs, &survey),
+        libraries: libraries::load_libraries(&survey),
+        size: size::load_size(fs, &survey, &packages),
         loader: loader.facts(),
         packages,
         config,
@@ -157,23 +159,6 @@ fn config_facts(file: &ConfigFile) -> ConfigFacts {
         on_build: config.on_build.unwrap_or_default(),
         missing,
     }
-}
-
-/// Paths of the files whose last name passes `matches`, as the tree has them: links are left out.
-fn files_named(fs: &RootFs, matches: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut found = Vec::new();
-    fs.walk("", &mut |path, node| {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        if matches(name) && matches!(node, crate::image::rootfs::Node::File { .. }) {
-            found.push(path.to_owned());
-        }
-    });
-    found
-}
-
-/// The conda environment that a path lies in: the nearest directory above that has a `conda-meta`.
-fn conda_prefix<'a>(fs: &RootFs, path: &'a str) -> Option<&'a str> {
-    path.match_indices('/').rev().map(|(at, _)| &path[..at]).find(|above| fs.exists(&format!("{above}/conda-meta")))
 }
 
 /// A path as people write it.

@@ -2,8 +2,9 @@
 
 use super::loader::{Found, How, Loader};
 use super::packages::Owners;
+use super::survey::Survey;
 use super::verbs::{hits, scanned};
-use super::{absolute, conda_prefix, files_named, python};
+use super::{absolute, python};
 use crate::facts::{ConfigFacts, NcclConsumer, NcclCopy, NcclKind, NetPlugin};
 use crate::image::rootfs::{Node, RootFs};
 use crate::image::scan::Marker;
@@ -12,8 +13,9 @@ use std::collections::BTreeMap;
 
 /// What consumers ask for.
 const SONAME: &str = "libnccl.so.2";
-/// Where the wheel of NCCL lies in a directory of python packages; torch's own RUNPATH leads there
-/// (`$ORIGIN/../../nvidia/nccl/lib`).
+/// Where the wheel of NCCL lies in a directory of python packages. In the wheels of torch 2.1.2, 2.2.0 to 2.2.2, 2.3.1, 2.4.0,
+/// 2.6.0, 2.8.0 and 2.11.0 an RPATH leads there (`$ORIGIN/../../nvidia/nccl/lib`, measured), which `LD_LIBRARY_PATH` does not
+/// hide; other builds have a RUNPATH, as linkers make it today, which it does.
 const WHEEL: &str = "nvidia/nccl/lib/libnccl.so.2";
 pub const PROGRAMS: &str = "programs linked to libnccl";
 
@@ -41,15 +43,15 @@ fn is_plugin_name(name: &str) -> bool {
 }
 
 /// Paths whose owner matters here.
-pub fn paths(fs: &RootFs) -> Vec<String> {
-    files_named(fs, is_carrier_name)
+pub fn paths(survey: &Survey<'_>) -> Vec<String> {
+    survey.files_named(is_carrier_name)
 }
 
 /// Finds the copies, by path.
-pub fn load_nccl(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclCopy> {
+pub fn load_nccl(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclCopy> {
     let loaded = loader.find(SONAME).map(|found| found.path);
     let directories = loader.directories();
-    paths(fs)
+    paths(survey)
         .into_iter()
         .filter_map(|path| {
             let name = path.rsplit('/').next().unwrap_or(&path);
@@ -63,7 +65,7 @@ pub fn load_nccl(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclC
                 // torch without a version line has no NCCL inside: it links to libnccl.
                 false if line.is_none() => return None,
                 false => NcclKind::Static,
-                true => kind(fs, &path, &directories),
+                true => kind(survey, &path, &directories),
             };
             Some(NcclCopy {
                 kind,
@@ -77,13 +79,13 @@ pub fn load_nccl(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclC
         .collect()
 }
 
-fn kind(fs: &RootFs, path: &str, directories: &[String]) -> NcclKind {
+fn kind(survey: &Survey<'_>, path: &str, directories: &[String]) -> NcclKind {
     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
     if path.contains("-packages/nvidia/nccl/") {
         NcclKind::Wheel
     } else if path.contains("hpcx") {
         NcclKind::HpcX
-    } else if conda_prefix(fs, path).is_some() {
+    } else if survey.is_in_conda(path) {
         NcclKind::Conda
     } else if directories.iter().any(|known| known == directory) {
         NcclKind::System
@@ -95,12 +97,13 @@ fn kind(fs: &RootFs, path: &str, directories: &[String]) -> NcclKind {
 /// Who gets which copy: every torch, vLLM where a variable speaks for it, and programs in general, in that order.
 pub fn load_consumers(
     fs: &RootFs,
+    survey: &Survey<'_>,
     loader: &Loader<'_>,
     config: &ConfigFacts,
     copies: &[NcclCopy],
 ) -> Vec<NcclConsumer> {
     let (without, preload) = (loader.without_library_path(), preloaded(loader, config));
-    let search = Search { fs, loader, config, without, preload };
+    let search = Search { fs, survey, loader, config, without, preload };
     let mut consumers = search.torches(copies);
     if let Some(path) = config.env("VLLM_NCCL_SO_PATH").filter(|path| !path.is_empty()) {
         let found = loader.find(path);
@@ -115,6 +118,9 @@ pub fn load_consumers(
     let found = search.preload.clone().or_else(|| loader.find(SONAME));
     let instead = search.without.find(SONAME);
     consumers.push(NcclConsumer { name: PROGRAMS.into(), ..consumer(found.as_ref()).hiding(found.as_ref(), instead) });
+    for consumer in &mut consumers {
+        consumer.verbs = search.verbs_of(consumer);
+    }
     consumers
 }
 
@@ -136,6 +142,7 @@ fn consumer(found: Option<&Found>) -> NcclConsumer {
             _ => None,
         }),
         instead_of: None,
+        verbs: None,
         assumed: false,
     }
 }
@@ -165,6 +172,7 @@ impl NcclConsumer {
 
 struct Search<'a> {
     fs: &'a RootFs,
+    survey: &'a Survey<'a>,
     loader: &'a Loader<'a>,
     config: &'a ConfigFacts,
     /// The same loader without `LD_LIBRARY_PATH`.
@@ -177,7 +185,7 @@ impl Search<'_> {
     fn torches(&self, copies: &[NcclCopy]) -> Vec<NcclConsumer> {
         // Some builds have the CUDA part in several libraries: `libtorch_cuda.so`, `libtorch_cuda_cpp.so`, …
         let mut builds: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for path in files_named(self.fs, is_torch_name) {
+        for path in self.survey.files_named(is_torch_name) {
             let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
             builds.entry(directory).or_default().push(path);
         }
@@ -216,7 +224,8 @@ impl Search<'_> {
         if let Some(path) = libraries.iter().find(needs) {
             let soname = section(path)?.needed.iter().find(|name| is_nccl_name(name))?;
             let program = self.program_of(path);
-            let ask = |loader: &Loader<'_>| loader.find_for(soname, Some(path), program.as_deref());
+            let chain: Vec<&str> = [path.as_str()].into_iter().chain(program.as_deref()).collect();
+            let ask = |loader: &Loader<'_>| loader.find_for(soname, &chain);
             let found = self.preload.clone().or_else(|| ask(self.loader));
             let consumer = consumer(found.as_ref()).hiding(found.as_ref(), ask(&self.without));
             return Some(NcclConsumer { name: "torch".into(), by: absolute(path), ..consumer });
@@ -227,7 +236,8 @@ impl Search<'_> {
         Some(NcclConsumer { name: "torch".into(), by: absolute(unread), ..self.by_wheel(site) })
     }
 
-    /// By the RUNPATH that torch's wheels have, for a library whose own could not be read.
+    /// For a library whose own search path could not be read: as with a RUNPATH to the wheel, so that what
+    /// `LD_LIBRARY_PATH` might hide is seen.
     fn by_wheel(&self, site: &str) -> NcclConsumer {
         let wheel = self.fs.real_path(&format!("{site}/{WHEEL}")).filter(|path| {
             // A wheel without the link has the file under its full version.
@@ -238,6 +248,21 @@ impl Search<'_> {
         let found = self.preload.clone().or(by_variable).or_else(|| wheel.clone()).or_else(|| self.loader.find(SONAME));
         let instead = wheel.or_else(|| self.without.find(SONAME));
         NcclConsumer { assumed: true, ..consumer(found.as_ref()).hiding(found.as_ref(), instead) }
+    }
+
+    /// What the consumer's NCCL opens for libibverbs: it asks for the short name first (NVIDIA/nccl
+    /// `src/misc/ibvsymbols.cc`), with the search paths of the library that has NCCL's code and of the process.
+    fn verbs_of(&self, consumer: &NcclConsumer) -> Option<String> {
+        let caller = consumer.path.as_deref()?.trim_start_matches('/');
+        let program = match consumer.name.as_str() {
+            PROGRAMS => None,
+            _ => self.program_of(consumer.by.trim_start_matches('/')),
+        };
+        // The library that has NCCL loaded is in the chain; a directory or variable has no search path.
+        let loaded_by = consumer.by.trim_start_matches('/');
+        let chain: Vec<&str> = [caller, loaded_by].into_iter().chain(program.as_deref()).collect();
+        let open = |name| self.loader.find_for(name, &chain);
+        open("libibverbs.so").or_else(|| open("libibverbs.so.1")).map(|found| absolute(&found.path))
     }
 
     /// The interpreter of a library's environment, whose RPATH counts for what it opens.
@@ -255,16 +280,16 @@ fn packages_directory(path: &str) -> Option<&str> {
 }
 
 /// NCCL's network plugins, by path and name.
-pub fn load_plugins(fs: &RootFs, loader: &Loader<'_>) -> Vec<NetPlugin> {
+pub fn load_plugins(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>) -> Vec<NetPlugin> {
     let mut plugins = Vec::new();
-    fs.walk("", &mut |path, node| {
+    for (path, node) in survey.named() {
         let name = path.rsplit('/').next().unwrap_or(path);
         if !is_plugin_name(name) || !matches!(node, Node::File { .. } | Node::Symlink(_)) {
-            return;
+            continue;
         }
         // A full name such as libnccl-net.so.0.0.0 is what the name that NCCL opens links to.
-        let Some(short) = name.strip_prefix("libnccl-net").and_then(|rest| rest.strip_suffix(".so")) else { return };
-        let (Some(Node::File { .. }), Some(real)) = (fs.get(path), fs.real_path(path)) else { return };
+        let Some(short) = name.strip_prefix("libnccl-net").and_then(|rest| rest.strip_suffix(".so")) else { continue };
+        let (Some(Node::File { .. }), Some(real)) = (fs.get(path), fs.real_path(path)) else { continue };
         let reachable = loader.find(name).is_some_and(|found| found.path == real);
         plugins.push(NetPlugin {
             maker: maker(path).to_owned(),
@@ -272,7 +297,7 @@ pub fn load_plugins(fs: &RootFs, loader: &Loader<'_>) -> Vec<NetPlugin> {
             name: short.trim_start_matches('-').to_owned(),
             reachable,
         });
-    });
+    }
     plugins.sort_by(|a: &NetPlugin, b: &NetPlugin| (&a.path, &a.name).cmp(&(&b.path, &b.name)));
     plugins.dedup_by(|later, earlier| (&later.path, &later.name) == (&earlier.path, &earlier.name) && !later.reachable);
     plugins

@@ -1,6 +1,7 @@
 //! What Mellanox OFED or DOCA left behind: packages, apt sources and keys, directories, loader configuration.
 
 use super::loader::Loader;
+use super::survey::Survey;
 use super::verbs::parse_provider_name;
 use super::{absolute, packages, stacks, yum};
 use crate::facts::{AptSource, ConfigFacts, OfedDirectory, OfedFacts, PackageFacts};
@@ -26,7 +27,13 @@ pub fn wants(path: &str) -> bool {
 }
 
 /// Collects the residue.
-pub fn load_ofed(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, config: &ConfigFacts) -> OfedFacts {
+pub fn load_ofed(
+    fs: &RootFs,
+    survey: &Survey<'_>,
+    loader: &Loader<'_>,
+    packages: &PackageFacts,
+    config: &ConfigFacts,
+) -> OfedFacts {
     let apt_sources = load_sources(fs, names_ofed_repository);
     OfedFacts {
         packages: packages
@@ -39,7 +46,7 @@ pub fn load_ofed(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, conf
         apt_keys: load_keys(fs, &apt_sources),
         apt_sources,
         yum_repos: yum::load_repos(fs, names_ofed_repository),
-        directories: load_directories(fs, loader, packages),
+        directories: load_directories(fs, survey, loader, packages),
         stacks: stacks::load_stacks(fs, config),
         loader_configs: fs
             .list(LOADER_CONFIG_DIR)
@@ -141,7 +148,11 @@ pub fn is_ofed_path(path: &str) -> bool {
 }
 
 /// Names of installers and of trees that were unpacked from one: `MLNX_OFED_LINUX-23.10-…`, `mlnx-ofed-…`, `ofed`, `ofed-4.6`.
-fn is_ofed_directory(name: &str) -> bool {
+pub fn is_ofed_directory(name: &str) -> bool {
+    // Asked of every directory: no lower-case copy of most.
+    if !name.starts_with(['m', 'M', 'o', 'O']) {
+        return false;
+    }
     let name = name.to_ascii_lowercase();
     name.starts_with("mlnx_ofed")
         || name.starts_with("mlnx-ofed-")
@@ -150,15 +161,20 @@ fn is_ofed_directory(name: &str) -> bool {
         || name.starts_with("ofed_")
 }
 
-fn load_directories(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts) -> Vec<OfedDirectory> {
+fn load_directories(
+    fs: &RootFs,
+    survey: &Survey<'_>,
+    loader: &Loader<'_>,
+    packages: &PackageFacts,
+) -> Vec<OfedDirectory> {
     let mut roots: BTreeSet<String> =
         ["opt/mellanox"].into_iter().filter(|path| fs.get(path) == Some(&Node::Dir)).map(str::to_owned).collect();
-    fs.walk("", &mut |path, node| {
+    for (path, node) in survey.named() {
         let name = path.rsplit('/').next().unwrap_or(path);
         if *node == Node::Dir && is_ofed_directory(name) {
             roots.insert(path.to_owned());
         }
-    });
+    }
     // An unpacked installer holds directories of the same kind: only the outermost counts.
     let outermost = roots.iter().filter(|path| !roots.iter().any(|other| path.starts_with(&format!("{other}/"))));
     let mut found = Vec::new();

@@ -1,6 +1,7 @@
 //! The `python3` that a job's start command would find, and every torch.
 
-use super::{absolute, files_named};
+use super::absolute;
+use super::survey::Survey;
 use crate::facts::{ConfigFacts, Python, Torch};
 use crate::image::rootfs::{Node, RootFs};
 
@@ -23,8 +24,9 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Every installed torch, by path.
-pub fn load_torch(fs: &RootFs) -> Vec<Torch> {
-    files_named(fs, |name| name == "version.py")
+pub fn load_torch(fs: &RootFs, survey: &Survey<'_>) -> Vec<Torch> {
+    survey
+        .files_named(|name| name == "version.py")
         .into_iter()
         .filter(|path| wants(path))
         .map(|path| {

@@ -1,8 +1,8 @@
 //! Where the bytes of an image come from: every file in exactly one class.
 
-use super::conda_prefix;
 use super::ofed::is_ofed_path;
 use super::packages::for_each_owned;
+use super::survey::Survey;
 use crate::facts::{PackageFacts, PackageManager, SizeByOrigin};
 use crate::image::rootfs::{Node, RootFs};
 
@@ -17,7 +17,7 @@ enum Class {
     Rest,
 }
 
-fn class(fs: &RootFs, path: &str) -> Class {
+fn class(survey: &Survey<'_>, path: &str) -> Class {
     let name = path.rsplit('/').next().unwrap_or(path);
     if name == "libnccl.so" || name.starts_with("libnccl.so.") || name == "libnccl_static.a" {
         Class::Nccl
@@ -25,26 +25,20 @@ fn class(fs: &RootFs, path: &str) -> Class {
         Class::Ofed
     } else if path.starts_with("usr/local/cuda") {
         Class::Cuda
-    } else if path.contains("/site-packages/") || path.contains("/dist-packages/") || is_in_conda(fs, path) {
+    } else if path.contains("/site-packages/") || path.contains("/dist-packages/") || survey.is_in_conda(path) {
         Class::Python
     } else {
         Class::Rest
     }
 }
 
-/// Asked of every file, so the places where nobody puts conda are passed over first.
-fn is_in_conda(fs: &RootFs, path: &str) -> bool {
-    ["opt/", "root/", "home/", "usr/local/"].iter().any(|start| path.starts_with(start))
-        && conda_prefix(fs, path).is_some()
-}
-
 /// Sums the sizes up.
-pub fn load_size(fs: &RootFs, packages: &PackageFacts) -> SizeByOrigin {
+pub fn load_size(fs: &RootFs, survey: &Survey<'_>, packages: &PackageFacts) -> SizeByOrigin {
     let mut size = SizeByOrigin::default();
     let mut rest = 0;
     fs.walk("", &mut |path, node| {
         if let Node::File { size: bytes, .. } = node {
-            match class(fs, path) {
+            match class(survey, path) {
                 Class::Nccl => size.nccl_bytes += bytes,
                 Class::Ofed => size.ofed_bytes += bytes,
                 Class::Cuda => size.cuda_toolkit_bytes += bytes,
@@ -57,7 +51,7 @@ pub fn load_size(fs: &RootFs, packages: &PackageFacts) -> SizeByOrigin {
     for_each_owned(fs, packages, &mut |_, directory, name| {
         let path = format!("{}{name}", directory.trim_start_matches('/'));
         if let Some(Node::File { size: bytes, .. }) = fs.get_no_follow(&path)
-            && class(fs, &path) == Class::Rest
+            && class(survey, &path) == Class::Rest
         {
             owned += bytes;
         }

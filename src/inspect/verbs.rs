@@ -5,7 +5,8 @@
 
 use super::loader::Loader;
 use super::packages::Owners;
-use super::{absolute, conda_prefix, files_named, ofed};
+use super::survey::Survey;
+use super::{absolute, ofed};
 use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary, VerbsPlace};
 use crate::image::rootfs::{Kept, Node, RootFs};
 use crate::image::scan::{Hit, Marker, Scanned};
@@ -51,17 +52,17 @@ pub fn parse_driver_file(text: &str) -> Option<&str> {
 }
 
 /// Paths whose owner matters here.
-pub fn paths(fs: &RootFs) -> Vec<String> {
-    let mut paths = files_named(fs, is_library_name);
-    paths.extend(provider_paths(fs));
+pub fn paths(fs: &RootFs, survey: &Survey<'_>) -> Vec<String> {
+    let mut paths = survey.files_named(is_library_name);
+    paths.extend(provider_paths(fs, survey));
     paths.extend(driver_paths(fs));
     paths
 }
 
 /// Provider files by name. Many are links to a library one directory up, so a link counts when it leads somewhere.
-fn provider_paths(fs: &RootFs) -> Vec<String> {
+fn provider_paths(fs: &RootFs, survey: &Survey<'_>) -> Vec<String> {
     let mut found = Vec::new();
-    fs.walk("", &mut |path, node| {
+    for (path, node) in survey.named() {
         let usable = match node {
             Node::File { .. } => true,
             Node::Symlink(_) => matches!(fs.get(path), Some(Node::File { .. })),
@@ -70,7 +71,7 @@ fn provider_paths(fs: &RootFs) -> Vec<String> {
         if usable && parse_provider_name(file_name(path)).is_some() {
             found.push(path.to_owned());
         }
-    });
+    }
     found
 }
 
@@ -80,22 +81,23 @@ fn driver_paths(fs: &RootFs) -> Vec<String> {
 }
 
 /// Collects the verbs userspace.
-pub fn load_verbs(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> VerbsFacts {
+pub fn load_verbs(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: &Owners) -> VerbsFacts {
     let loaded = loader.find("libibverbs.so.1").map(|found| found.path);
     let directories = loader.directories();
     VerbsFacts {
-        libraries: files_named(fs, is_library_name)
+        libraries: survey
+            .files_named(is_library_name)
             .into_iter()
             .map(|path| VerbsLibrary {
                 provider_abi: provider_abi(fs, &path),
                 loaded: loaded.as_deref() == Some(&path),
                 package: owners.of(&path),
-                place: place(fs, &path, &directories),
+                place: place(survey, &path, &directories),
                 path: absolute(&path),
             })
             .collect(),
         unversioned: loader.find("libibverbs.so").map(|found| absolute(&found.path)),
-        providers: provider_paths(fs)
+        providers: provider_paths(fs, survey)
             .into_iter()
             .filter_map(|path| {
                 let (driver, abi) = parse_provider_name(file_name(&path))?;
@@ -116,11 +118,11 @@ pub fn load_verbs(fs: &RootFs, loader: &Loader<'_>, owners: &Owners) -> VerbsFac
     }
 }
 
-fn place(fs: &RootFs, path: &str, directories: &[String]) -> VerbsPlace {
+fn place(survey: &Survey<'_>, path: &str, directories: &[String]) -> VerbsPlace {
     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
     if path.contains("-packages/") {
         VerbsPlace::Wheel
-    } else if conda_prefix(fs, path).is_some() {
+    } else if survey.is_in_conda(path) {
         VerbsPlace::Conda
     } else if ofed::is_ofed_path(path) {
         VerbsPlace::Ofed

@@ -1,0 +1,91 @@
+//! NCCL: its copies, who uses them, its plugins and its settings.
+
+use serde::{Deserialize, Serialize};
+
+/// How a copy of NCCL came into the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum NcclKind {
+    /// In a directory of the system's loader.
+    System,
+    /// Under `site-packages/nvidia/nccl`.
+    Wheel,
+    /// In a conda environment.
+    Conda,
+    /// In an HPC-X installation.
+    HpcX,
+    /// Linked into another library, such as `libtorch_cuda.so`.
+    Static,
+    /// Anywhere else: a user's own directory.
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NcclCopy {
+    /// Real path.
+    pub path: String,
+    pub kind: NcclKind,
+    /// As the library itself prints it (`2.21.5`), never from a package or variable; `None`: it carries no version text.
+    pub version: Option<String>,
+    /// The CUDA version that it was built with (`12.4`).
+    pub built_for_cuda: Option<String>,
+    /// The loader's first choice for `libnccl.so.2`.
+    pub loaded: bool,
+    pub package: Option<String>,
+}
+
+/// A user of NCCL and the copy that it gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NcclConsumer {
+    /// `torch`, `vllm`, `programs linked to libnccl`
+    pub name: String,
+    /// The library or variable that decides; empty for programs in general.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+    /// Real path of the copy; `None`: it finds none.
+    pub path: Option<String>,
+    /// How it is found.
+    pub how: String,
+    /// The directory of `LD_LIBRARY_PATH` that decides, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library_path: Option<String>,
+    /// The copy that it would get without `LD_LIBRARY_PATH`, where that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<String>,
+    /// The libibverbs that this NCCL opens in the consumer's process: `libibverbs.so`, else `libibverbs.so.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verbs: Option<String>,
+    /// The search path of the library could not be read; the usual one of its kind was taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub assumed: bool,
+}
+
+/// A `libnccl-net*.so`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NetPlugin {
+    /// Real path.
+    pub path: String,
+    /// What to say in `NCCL_NET_PLUGIN` to get it; empty for `libnccl-net.so`, which NCCL opens unasked.
+    pub name: String,
+    /// The loader finds it by that name.
+    pub reachable: bool,
+    /// `hpcx`, `aws-ofi`, `spcx`, `unknown`
+    pub maker: String,
+}
+
+/// One variable that NCCL reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NcclSetting {
+    pub name: String,
+    pub value: String,
+    /// `Env`, or the path of the file.
+    pub from: String,
+    /// Where else it is set, to no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overridden: Vec<String>,
+}

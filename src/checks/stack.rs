@@ -1,5 +1,6 @@
 //! Checks of platform, distribution, NCCL, CUDA and python3 against the target.
 
+use super::packages::install_line;
 use super::{Outcome, Subject, abbreviate};
 use crate::facts::{NcclCopy, NcclKind};
 use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
@@ -143,7 +144,7 @@ pub fn python3(subject: &Subject<'_>) -> Outcome {
         }),
         None if !subject.target.needs_python3 => Outcome::skip(format!("{} does not need it", subject.target.title)),
         None => Outcome::fail(format!("python3 is not on the image's PATH; {} needs it", subject.target.title))
-            .remedy("RUN apt-get update && apt-get install -y --no-install-recommends python3"),
+            .remedy(install_line(&subject.facts.packages, "python3")),
     }
 }
 

@@ -14,6 +14,7 @@ pub use verbs::{DriverFile, Provider, VerbsFacts, VerbsLibrary, VerbsPlace};
 use crate::distro::Distro;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Version of the JSON form; raised when a key changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -160,6 +161,13 @@ pub enum PackageManager {
     /// No package database was found.
     #[default]
     None,
+}
+
+impl fmt::Display for PackageManager {
+    /// The word that JSON has.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl PackageManager {

@@ -212,6 +212,16 @@ fn berkeley_db_with_split_providers() {
         assert_eq!(found.evidence, ["libmlx4 1.2.1-1.el7", "libmlx5 1.2.1-8.el7"]);
         assert!(found.remedy.unwrap().starts_with("RUN rpm -e --nodeps libmlx4 libmlx5 && yum install"));
         assert_eq!(finding(&facts, "packages-consistent").status, Status::Pass);
+        assert_eq!(finding(&facts, "python3").remedy.as_deref(), Some("RUN yum install -y python3"));
+
+        // MLNX_OFED 4 split them, too; its build is a failure, and the other provider still has to go along.
+        let mut facts = facts;
+        let libmlx5 = facts.packages.list.iter_mut().find(|package| package.name == "libmlx5").unwrap();
+        libmlx5.version = "1.2.1mlnx1-OFED.3.4.0.0.4.34100".into();
+        let found = finding(&facts, "ofed-packages");
+        assert_eq!(found.status, Status::Fail);
+        assert_eq!(found.evidence, ["libmlx5 1.2.1mlnx1-OFED.3.4.0.0.4.34100"]);
+        assert!(found.remedy.unwrap().starts_with("RUN rpm -e --nodeps libmlx4 libmlx5 && yum install"));
     }
 }
 
@@ -418,6 +428,7 @@ fn managers_in_json() {
     use PackageManager::*;
     let words = [Dpkg, DpkgStatusD, RpmSqlite, RpmNdb, RpmBdb, Unreadable, None]
         .map(|manager| serde_json::to_value(manager).unwrap().as_str().unwrap().to_owned());
+    assert_eq!(RpmSqlite.to_string(), "rpm-sqlite");
     assert_eq!(words, ["dpkg", "dpkg-status-d", "rpm-sqlite", "rpm-ndb", "rpm-bdb", "unreadable", "none"]);
     // As versions wrote it that did not read rpm.
     assert_eq!(serde_json::from_str::<PackageManager>("\"rpm-unread\"").unwrap(), Unreadable);

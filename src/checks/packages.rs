@@ -131,6 +131,17 @@ fn install_command(packages: &PackageFacts) -> &'static str {
     }
 }
 
+/// The line that installs a package which has the same name everywhere.
+pub fn install_line(packages: &PackageFacts, name: &str) -> String {
+    match packages.manager {
+        PackageManager::DpkgStatusD => {
+            format!("start from a base image with {name}: this one has nothing to install it with")
+        }
+        manager if manager.is_rpm() => format!("RUN {} {name}", install_command(packages)),
+        _ => format!("RUN apt-get update && apt-get install -y --no-install-recommends {name}"),
+    }
+}
+
 pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.is_mellanox {
         return Outcome::skip(format!("the devices of {} work with a Mellanox build", subject.target.fabric.title));

@@ -1,5 +1,6 @@
 //! Checks of platform, distribution, CUDA and python3 against the target.
 
+use super::packages::install_line;
 use super::{Outcome, Subject};
 use crate::versions::parse_cuda_version;
 
@@ -78,7 +79,7 @@ pub fn python3(subject: &Subject<'_>) -> Outcome {
         }),
         None if !subject.target.needs_python3 => Outcome::skip(format!("{} does not need it", subject.target.title)),
         None => Outcome::fail(format!("python3 is not on the image's PATH; {} needs it", subject.target.title))
-            .remedy("RUN apt-get update && apt-get install -y --no-install-recommends python3"),
+            .remedy(install_line(&subject.facts.packages, "python3")),
     }
 }
 

@@ -142,10 +142,10 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     }
     let held = facts.packages.all_installed().filter(|package| package.held).count();
     let counted =
-        format!("{} installed, {held} held ({:?})", facts.packages.all_installed().count(), facts.packages.manager);
+        format!("{} installed, {held} held ({})", facts.packages.all_installed().count(), facts.packages.manager);
     // What could not be read is not zero.
     let unread = facts.packages.problem.as_ref().map(|problem| format!("not known: {problem}"));
-    row("packages", unread.unwrap_or(counted.to_lowercase()));
+    row("packages", unread.unwrap_or(counted));
     row("cuda", facts.cuda.evidence.iter().map(|e| format!("{} {}", e.version, e.from)).collect::<Vec<_>>().join("\n"));
     row("nccl", facts.nccl.iter().map(nccl_line).collect::<Vec<_>>().join("\n"));
     let consumers = facts.nccl_consumers.iter().map(|consumer| {

@@ -410,6 +410,7 @@ fn a_root_directory() {
             assert_eq!(found[key].take(), expected[key], "{key}");
         }
     }
+    run(rdmaprep().args(["inspect", &path])).expect(0).prints("unknown: there is no config");
     // No config: what it would say is unknown, and an unknown never passes.
     run(rdmaprep().args(["check", &path]))
         .expect(3)

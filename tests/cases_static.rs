@@ -44,7 +44,7 @@ mod skipping;
 
 use image_fixture::Fixture;
 use image_fixture::elf::Library;
-use rdmaprep::checks::{Bar, Bar, Finding, Severity, Status, Subject, Verdict, check_image, verdict};
+use rdmaprep::checks::{Bar, Finding, Severity, Status, Subject, Verdict, check_image, verdict};
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::facts::*;
 use rdmaprep::plan::{SwapOptions, plan_swap};

@@ -291,3 +291,21 @@ fn a_registry_that_sends_something_else() {
         ran.says(said);
     }
 }
+
+/// A storage service that blobs are sent from must not see the registry's credentials.
+#[test]
+fn credentials_stay_with_the_registry() {
+    let mut parts = Parts::default();
+    let image = served(&mut parts);
+    let storage = Unruly::start(&parts, &image, |_, _| Answer::Right);
+    // Another host as far as names go.
+    let elsewhere = storage.address.replace("127.0.0.1", "localhost");
+    let registry = Unruly::redirecting(&parts, &image, elsewhere);
+    let home = tempfile::tempdir().unwrap();
+    let reference = format!("docker://{}/repo:1", registry.address);
+    run(program(home.path()).args(["check", &reference, "--plain-http", "--verify"])).expect(0);
+    assert!(!registry.credentials().is_empty());
+    // Config and two different layers.
+    assert_eq!(storage.all_asked().len(), 3);
+    assert_eq!(storage.credentials(), Vec::<String>::new());
+}

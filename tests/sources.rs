@@ -410,6 +410,7 @@ fn a_root_directory() {
             assert_eq!(found[key].take(), expected[key], "{key}");
         }
     }
+    run(rdmaprep().args(["inspect", &path])).expect(0).prints("unknown: there is no config");
     // No config: what it would say is unknown, and an unknown never passes.
     run(rdmaprep().args(["check", &path]))
         .expect(3)
@@ -486,4 +487,67 @@ fn indexes_end() {
     let archive = parts.top(&[index]).archive();
     let error = read_stream(archive.as_slice(), &ReadOptions::default(), &harvest).unwrap_err();
     assert!(matches!(error, ImageError::EndlessIndex), "{error:?}");
+}
+
+/// What a real tool writes, from the same image.
+#[test]
+fn what_skopeo_writes() {
+    if std::process::Command::new("skopeo").arg("--version").output().is_err() {
+        return say_skipped("skopeo is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let archive = write(&dir, "x.tar", &classic_save(&layers(), NAME).archive());
+    let mut expected = facts(&[&archive]);
+    let place = |name: &str| format!("{name}:{}", dir.path().join(name).display());
+    // The policy lets everything in, as the test trusts what it made itself.
+    let copy = |args: &[&str]| must("skopeo", &[&["--insecure-policy", "copy", "-q"], args].concat());
+    copy(&[&format!("docker-archive:{archive}"), &format!("{}:v1", place("oci"))]);
+    copy(&["--dest-compress-format", "zstd", &format!("{}:v1", place("oci")), &format!("{}:v2", place("oci-archive"))]);
+    copy(&[&format!("{}:v1", place("oci")), &format!("{}:{NAME}", place("docker-archive"))]);
+    for (source, reference) in [
+        (place("oci"), format!("{}:v1", place("oci"))),
+        (dir.path().join("oci").display().to_string(), format!("{}:v1", place("oci"))),
+        (place("oci-archive"), format!("{}:v2", place("oci-archive"))),
+        (place("docker-archive"), format!("{}:{NAME}", place("docker-archive"))),
+    ] {
+        for reference in [source, reference] {
+            let mut found = facts(&[&reference, "--verify"]);
+            assert_eq!(found["image"]["layers_verified"].take(), true);
+            // skopeo writes the config anew, with fields in another order.
+            for facts in [&mut found, &mut expected] {
+                facts["image"]["id"] = Value::Null;
+                facts["image"]["layers_verified"] = Value::Null;
+            }
+            assert_eq!(found, expected, "{reference}");
+        }
+    }
+}
+
+/// The daemon: what it holds by name, bare or not; the bytes where `--verify` or another platform asks for them.
+#[test]
+fn the_daemon_as_a_source() {
+    if !std::process::Command::new("docker").arg("version").output().is_ok_and(|output| output.status.success()) {
+        return say_skipped("no Docker engine answers");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("rdmaprep-test/sources-{}:1", std::process::id());
+    let archive = write(&dir, "x.tar", &classic_save(&layers(), &name).archive());
+    must("docker", &["load", "-q", "-i", &archive]);
+    let ran: Vec<Ran> = [
+        vec!["check", &name, "--verify"],
+        vec!["check", &name],
+        vec!["inspect", &name, "--platform", "linux/amd64"],
+        vec!["inspect", &name, "--platform", "linux/arm64"],
+    ]
+    .iter()
+    .map(|args| run(rdmaprep().args(args)))
+    .collect();
+    let [plain, verified] = [vec![name.as_str()], vec![name.as_str(), "--verify"]].map(|args| facts(&args));
+    must("docker", &["rmi", &name]);
+    ran[0].expect(0).prints(&format!("docker-daemon:{name} (sha256:")).prints("layers verified");
+    ran[1].expect(0);
+    ran[2].expect(0).prints("linux/amd64");
+    ran[3].expect(3).says("there is no image for linux/arm64").says("there is: linux/amd64");
+    assert_eq!(plain["nccl"], verified["nccl"]);
+    assert_eq!(plain["image"]["layers"], verified["image"]["layers"]);
 }

@@ -144,7 +144,9 @@ fn select_items<'a>(items: &'a [ManifestItem], select: Option<&str>) -> Result<V
     let found: Vec<&ManifestItem> = items
         .iter()
         .filter(|item| {
-            item.tags().contains(tagged.as_str()) || wanted.trim_start_matches("sha256:") == claimed_hex(&item.config)
+            // skopeo writes names with Docker Hub's registry, Docker without.
+            item.tags().iter().any(|tag| oci::familiar(tag) == oci::familiar(&tagged))
+                || wanted.trim_start_matches("sha256:") == claimed_hex(&item.config)
         })
         .collect();
     if found.is_empty() {

@@ -281,7 +281,7 @@ fn is_named(entry: &Descriptor, wanted: &str) -> bool {
 }
 
 /// A name as people write it: without Docker Hub's registry and namespace.
-fn familiar(name: &str) -> &str {
+pub(super) fn familiar(name: &str) -> &str {
     match name.strip_prefix("docker.io/") {
         Some(name) => name.strip_prefix("library/").unwrap_or(name),
         None => name,
@@ -291,4 +291,40 @@ fn familiar(name: &str) -> &str {
 fn all_names(entries: &[Descriptor]) -> Vec<String> {
     let name = |entry: &Descriptor| entry.names().next().unwrap_or(&entry.digest).to_owned();
     entries.iter().map(name).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(offered: &[&str], asked: Option<&str>) -> Result<usize, ImageError> {
+        let offered: Vec<Platform> = offered.iter().map(|text| text.parse().unwrap()).collect();
+        let asked: Option<Platform> = asked.map(|text| text.parse().unwrap());
+        choose(offered.iter().map(|platform| (platform, "sha256:x")), asked.as_ref())
+    }
+
+    #[test]
+    fn the_platform_that_is_meant() {
+        let arms = ["linux/arm/v6", "linux/arm/v7", "linux/arm64/v8"];
+        assert_eq!(chosen(&arms, Some("linux/arm")).unwrap(), 1);
+        assert_eq!(chosen(&arms, Some("linux/arm/v6")).unwrap(), 0);
+        assert_eq!(chosen(&arms, Some("linux/arm64")).unwrap(), 2);
+        // A single one is taken whatever it is, unless another is asked for.
+        assert_eq!(chosen(&["windows/amd64"], None).unwrap(), 0);
+        assert!(matches!(chosen(&["windows/amd64"], Some("linux/amd64")), Err(ImageError::NoPlatform { .. })));
+        assert!(matches!(chosen(&[], None), Err(ImageError::NoImage)));
+        let twice = chosen(&["linux/arm64", "linux/arm64/v8"], Some("linux/arm64"));
+        assert!(matches!(twice, Err(ImageError::SeveralImages { .. })), "{twice:?}");
+    }
+
+    #[test]
+    fn documents_are_told_by_their_keys() {
+        let parse = |text: &str| parse_document("x", text.as_bytes());
+        assert!(matches!(parse(r#"{"manifests":[]}"#), Ok(Document::Index(_))));
+        let config = r#"{"config":{"digest":"sha256:a"},"layers":null}"#;
+        assert!(matches!(parse(config), Ok(Document::Manifest(manifest)) if manifest.layers.is_empty()));
+        assert!(matches!(parse(r#"{"schemaVersion":1,"fsLayers":[]}"#), Err(ImageError::Schema1(_))));
+        assert!(matches!(parse("{}"), Err(ImageError::NoImageDocument(_))));
+        assert!(matches!(parse("[]"), Err(ImageError::Json { .. })));
+    }
 }

@@ -136,7 +136,12 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     row("size", format!("{} in {} layers{verified}", Bytes(image.size_bytes()), image.layers.len()));
     row("size by origin", sizes(facts));
     row("distribution", facts.distro.as_ref().map_or("unknown".to_owned(), ToString::to_string));
-    row("user", if facts.config.user.is_empty() { "root".to_owned() } else { facts.config.user.clone() });
+    let user = match facts.config.user.as_str() {
+        _ if facts.config.missing => "unknown: there is no config",
+        "" => "root",
+        user => user,
+    };
+    row("user", user.to_owned());
     if !facts.config.entrypoint.is_empty() {
         row("entrypoint", facts.config.entrypoint.join(" "));
     }

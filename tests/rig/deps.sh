@@ -11,7 +11,7 @@ packages=(
   python3 python3-venv
 )
 case $purpose in
-  test) packages+=(buildah busybox-static curl iproute2 openssl podman util-linux) ;;
+  test) packages+=(buildah busybox-static curl iproute2 openssl podman skopeo util-linux) ;;
   demo) ;;
   *) die "not a purpose: $purpose (test or demo)" ;;
 esac

@@ -20,6 +20,8 @@ pub enum Answer {
     Longer,
     /// Other bytes, with the digest of the right ones in the header.
     Body(Vec<u8>),
+    /// Send to the same path of another server.
+    Redirect(String),
 }
 
 /// Decides by path and how often it was asked for before.
@@ -29,6 +31,8 @@ struct State {
     /// Path → content type and body.
     content: BTreeMap<String, (String, Vec<u8>)>,
     asked: Mutex<Vec<String>>,
+    /// The credentials that came with each request.
+    authorizations: Mutex<Vec<Option<String>>>,
     behave: Behaviour,
     /// Tokens are wanted; the `user:password` that the token server wants to see.
     tokens: Option<Option<String>>,
@@ -59,6 +63,15 @@ impl Unruly {
         Unruly::serve(parts, image, Box::new(|_, _| Answer::Right), Some(wanted))
     }
 
+    /// The same, with the blobs on another server.
+    pub fn redirecting(parts: &Parts, image: &Value, to: String) -> Unruly {
+        let behave = move |path: &str, _| match path.contains("/blobs/") {
+            true => Answer::Redirect(to.clone()),
+            false => Answer::Right,
+        };
+        Unruly::serve(parts, image, Box::new(behave), Some(None))
+    }
+
     fn serve(parts: &Parts, image: &Value, behave: Behaviour, tokens: Option<Option<String>>) -> Unruly {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -71,7 +84,14 @@ impl Unruly {
         }
         let top = parts.0[&blob_name(image)].clone();
         content.insert("/v2/repo/manifests/1".into(), (image["mediaType"].as_str().unwrap().to_owned(), top));
-        let state = Arc::new(State { content, asked: Mutex::default(), behave, tokens, address: address.clone() });
+        let state = Arc::new(State {
+            content,
+            asked: Mutex::default(),
+            authorizations: Mutex::default(),
+            behave,
+            tokens,
+            address: address.clone(),
+        });
         let served = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -85,6 +105,11 @@ impl Unruly {
     /// How often paths with this end were asked for.
     pub fn asked_for(&self, end: &str) -> usize {
         self.state.asked.lock().unwrap().iter().filter(|path| path.ends_with(end)).count()
+    }
+
+    /// The credentials that came.
+    pub fn credentials(&self) -> Vec<String> {
+        self.state.authorizations.lock().unwrap().iter().flatten().cloned().collect()
     }
 
     pub fn all_asked(&self) -> Vec<String> {
@@ -111,6 +136,7 @@ impl State {
                 authorization = Some(value.to_owned());
             }
         }
+        self.authorizations.lock().unwrap().push(authorization.clone());
         let plain = path.split('?').next()?.to_owned();
         let times = {
             let mut asked = self.asked.lock().unwrap();
@@ -147,6 +173,7 @@ impl State {
                 close(stream)
             }
             Answer::Close => close(stream),
+            Answer::Redirect(to) => send(&mut out, 307, &[format!("Location: http://{to}{plain}")], b"", 0),
             Answer::Status(status) => send(&mut out, status, &[], b"{}", 2),
         }
     }

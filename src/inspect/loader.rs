@@ -170,25 +170,35 @@ impl<'a> Loader<'a> {
             Some(Found { path, how: How::Config(directory.from.clone()) })
         });
         configured.or_else(|| {
-            let path = self.defaults.iter().find_map(|directory| self.indexed(directory, name))?;
+            // These are searched by file name as well.
+            let by_name = self.defaults.iter().find_map(|directory| self.in_directory(directory, name));
+            let path = by_name.or_else(|| self.defaults.iter().find_map(|directory| self.indexed(directory, name)))?;
             Some(Found { path, how: How::Default })
         })
     }
 
-    /// What ldconfig would enter for a name: it makes the link of a SONAME (`libnccl.so.2`) where that is missing.
+    /// What ldconfig would enter for a name: a link of that name, or a file whose SONAME it is; where the link of a SONAME
+    /// (`libnccl.so.2`) is missing it makes one.
     fn indexed(&self, directory: &str, name: &str) -> Option<String> {
-        self.in_directory(directory, name).or_else(|| {
+        let is_link = matches!(self.fs.get_no_follow(&format!("{directory}/{name}")), Some(Node::Symlink(_)));
+        let direct = self.in_directory(directory, name).filter(|path| {
+            let soname = self.soname(path);
+            is_link || soname.is_none_or(|soname| soname == name)
+        });
+        direct.or_else(|| {
             let versions = self
                 .fs
                 .list(directory)
                 .into_iter()
                 .rev()
                 .filter(|file| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')));
-            versions.filter_map(|file| self.in_directory(directory, file)).find(|path| {
-                let elf = scanned(self.fs, path).and_then(|scanned| scanned.elf.as_ref());
-                elf.and_then(|elf| elf.known()).is_some_and(|section| section.soname.as_deref() == Some(name))
-            })
+            versions.filter_map(|file| self.in_directory(directory, file)).find(|path| self.soname(path) == Some(name))
         })
+    }
+
+    /// The SONAME of a library, where it is known.
+    fn soname(&self, path: &str) -> Option<&str> {
+        scanned(self.fs, path)?.elf.as_ref()?.known()?.soname.as_deref()
     }
 
     fn in_directory(&self, directory: &str, name: &str) -> Option<String> {
@@ -331,7 +341,7 @@ impl<'a> Loader<'a> {
                 }
                 continue;
             }
-            for name in NAMES.iter().filter(|name| has_library(name)) {
+            for name in NAMES.iter().filter(|name| self.indexed(&directory.path, name).is_some()) {
                 if !entries.iter().any(|entry| entry.name == **name && entry.fits(&self.architecture)) {
                     missing.insert(format!("{}/{name}", directory.path));
                 }
@@ -486,6 +496,26 @@ mod tests {
         let mut fixture = Fixture::good();
         fixture.ldconfig();
         assert_eq!((fixture.facts().loader.gone, fixture.facts().loader.unindexed), (vec![], vec![]));
+    }
+
+    /// `ldconfig -p` shows links by their own names, and files by their SONAME only (glibc `elf/ldconfig.c`, `search_dir`).
+    #[test]
+    fn ldconfig_enters_links_and_sonames() {
+        let answer = |fixture: &Fixture| {
+            let answers = fixture.facts().loader.answers;
+            answers.into_iter().find(|answer| answer.name == "libnccl-net.so").and_then(|answer| answer.after_ldconfig)
+        };
+        let mut fixture = Fixture::good();
+        fixture.file("etc/ld.so.conf.d/x.conf", "/opt/x\n").without_ld_cache();
+        fixture.library("opt/x/libnccl-net.so", &Library::new("libnccl-net.so.0"));
+        assert_eq!(answer(&fixture), None);
+        fixture.library("opt/x/libnccl-net.so.0.0.0", &Library::new("libnccl-net.so.0"));
+        fixture.link("opt/x/libnccl-net.so", "libnccl-net.so.0.0.0");
+        assert_eq!(answer(&fixture).as_deref(), Some("/opt/x/libnccl-net.so.0.0.0"));
+        // The link of the SONAME is made.
+        fixture.remove("usr/lib/x86_64-linux-gnu/libnccl.so.2").remove(SYSTEM);
+        fixture.library("opt/x/libnccl.so.2.18.1", &Library::new("libnccl.so.2"));
+        assert_eq!(ask(&fixture, None, None).unwrap().0, "opt/x/libnccl.so.2.18.1");
     }
 
     #[test]

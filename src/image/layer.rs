@@ -24,8 +24,9 @@ pub type Harvest<'a> = &'a (dyn Fn(&str, u64) -> Want + Sync);
 
 /// Largest file whose content is kept. Package databases are a few megabytes; an image cannot make the tool hold more.
 pub const MAX_CONTENT_BYTES: u64 = 64 << 20;
-/// Largest package database that is kept. rpm's grow with every file name and changelog: 150 MB are seen in the wild, in
-/// each layer that installs something, which is why they are held compressed.
+/// Largest package database that is kept. rpm's hold every file name, digest and changelog: 28 kB for each package of a
+/// CBL-Mariner 2.0 base image (measured), and each layer that installs something has the whole anew. So they are held
+/// compressed.
 pub const MAX_DATABASE_BYTES: u64 = 512 << 20;
 /// Largest total of kept content per layer.
 const MAX_LAYER_CONTENT_BYTES: u64 = 512 << 20;
@@ -249,7 +250,8 @@ fn read_whole(entry: &mut impl Read, path: &str, size: u64) -> Result<Vec<u8>, L
     Ok(content)
 }
 
-/// Compresses a file while it passes: zstd at its fastest shrinks an rpm database to about a fifth.
+/// Compresses a file while it passes: zstd at its fastest shrinks the databases of CBL-Mariner 2.0 and SLE 15 to a
+/// third and a quarter (measured).
 fn pack(entry: &mut impl Read, path: &str, size: u64) -> Result<Vec<u8>, LayerError> {
     let mut packer = zstd::Encoder::new(Vec::new(), 1)?;
     let got = io::copy(&mut entry.take(size), &mut packer)?;

@@ -19,13 +19,16 @@ use std::borrow::Cow;
 /// What visits each header.
 type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), RpmError>;
 
-/// Most packages of a database: a full installation of a distribution has some 10 000.
+// For comparison with the limits: the CBL-Mariner 2.0 base image has 129 packages with 97 kB of relations, 3 281 of them,
+// and 7 269 files (measured). They leave room for a hundred times as many packages, and more.
+
+/// Most packages of a database.
 const MAX_PACKAGES: usize = 100_000;
-/// Most text kept of all packages together, in bytes. Requirements and provisions of 2 000 packages are 3 MB.
+/// Most text kept of all packages together, in bytes.
 const MAX_TEXT_BYTES: usize = 64 << 20;
-/// Most requirements and provisions of all packages together: 2 000 packages have some 200 000.
+/// Most requirements and provisions of all packages together.
 const MAX_RELATIONS: usize = 2_000_000;
-/// Most files of all packages together: the largest training images have about a million.
+/// Most files of all packages together.
 const MAX_FILES: usize = 16_000_000;
 /// rpm's longest path (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;

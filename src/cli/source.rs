@@ -16,7 +16,7 @@ use crate::image::layout::LayoutKind;
 use crate::image::platform::Platform;
 use crate::image::reference::{Reference, is_digest, parse_reference};
 use crate::image::rootfs::LayerIndex;
-use crate::image::{ConfigFile, DiffIds, Image, ImageError, ReadOptions, RunConfig};
+use crate::image::{ConfigFile, DiffIds, Image, ImageError, ReadOptions, RunConfig, parallel};
 use crate::inspect::{harvest, inspect};
 use crate::registry::{self, read_image};
 use crate::saved_facts::parse_saved_facts;
@@ -281,28 +281,24 @@ fn read_store(summary: &ImageSummary, cache: &LayerCache) -> Option<Image> {
     if directories.is_empty() || directories.len() != summary.diff_ids.len() {
         return None;
     }
-    let mut indexes = Vec::new();
-    for (directory, diff_id) in directories.iter().zip(&summary.diff_ids) {
-        let index = match cache.get(diff_id) {
-            Some(index) => index,
-            None => match index_directory(directory, &harvest) {
-                Ok(index) => {
-                    cache.put(diff_id, index.clone());
-                    index
-                }
-                Err(error) => {
-                    let reason = match error {
-                        // The engine runs elsewhere, as seen from here, or this user may not look.
-                        LayerError::File { source, .. } => source.to_string(),
-                        other => other.to_string(),
-                    };
-                    tracing::debug!("the engine's store cannot be read directly: {reason}");
-                    return None;
-                }
-            },
-        };
-        indexes.push(index);
-    }
+    let parts: Vec<(&PathBuf, &String)> = directories.iter().zip(&summary.diff_ids).collect();
+    let read = |(directory, diff_id): &(&PathBuf, &String)| match cache.get(diff_id) {
+        Some(index) => Ok(index),
+        None => index_directory(directory, &harvest).inspect(|index| cache.put(diff_id, index.clone())),
+    };
+    // Which layer is large is not known before it is read.
+    let indexes = match parallel::for_each(&parts, parallel::workers(), |_| 0, read) {
+        Ok(indexes) => indexes,
+        Err(error) => {
+            let reason = match error {
+                // The engine runs elsewhere, as seen from here, or this user may not look.
+                LayerError::File { source, .. } => source.to_string(),
+                other => other.to_string(),
+            };
+            tracing::debug!("the engine's store cannot be read directly: {reason}");
+            return None;
+        }
+    };
     let config = ConfigFile {
         architecture: summary.architecture.clone().unwrap_or_default(),
         os: summary.os.clone().unwrap_or_default(),

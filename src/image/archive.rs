@@ -4,6 +4,7 @@
 //! else, as the daemon's answer, is read in one pass: what names the layers may stand at its end, so every layer is
 //! indexed as it passes and put in order afterwards.
 
+use super::headers::Budgeted;
 use super::layer::{self, Harvest, LayerDigests, LayerError, index_and_hash_layer, index_layer, index_plain_layer};
 use super::layout::{LayerPart, Layout, LayoutKind, Resolved, resolve};
 use super::oci::MAX_DOCUMENT_BYTES;
@@ -173,8 +174,13 @@ fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<P
     let mut parts = Parts::default();
     let mut json_bytes = 0;
     // `docker save | gzip` is common.
-    let mut archive = tar::Archive::new(layer::decompress(stream)?);
-    for (at, entry) in archive.entries()?.enumerate() {
+    let (budgeted, budget) = Budgeted::new(layer::decompress(stream)?);
+    let mut archive = tar::Archive::new(budgeted);
+    let mut entries = archive.entries()?;
+    for at in 0.. {
+        budget.for_headers();
+        let Some(entry) = entries.next() else { break };
+        budget.for_content();
         let mut entry = entry.map_err(|error| broken(at, error))?;
         if at >= MAX_PARTS {
             return Err(ImageError::TooManyParts);
@@ -185,10 +191,11 @@ fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<P
             parts.links.insert(path.clone(), link_target(&path, &entry));
             continue;
         }
+        let size = entry.size();
         if !kind.is_file() {
+            io::copy(&mut entry, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
             continue;
         }
-        let size = entry.size();
         let mut body = BufReader::with_capacity(256 << 10, CheckedReader { inner: &mut entry, left: size });
         let head = body.fill_buf().map_err(ImageError::BrokenArchive)?;
         if is_layer(head)? {
@@ -206,6 +213,7 @@ fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<P
             body.read_to_end(&mut text).map_err(ImageError::BrokenArchive)?;
             parts.documents.insert(path, text);
         } else {
+            io::copy(&mut body, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
             parts.other.insert(path, size);
         }
     }

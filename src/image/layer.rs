@@ -3,6 +3,7 @@
 //! The stream may be plain, gzip or zstd; which one is told from its first bytes, since names and media types lie.
 
 use super::digest::Hashing;
+use super::headers::{Budget, Budgeted};
 use super::rootfs::{Change, Kept, LayerIndex, Node};
 use super::scan::Scanner;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -105,7 +106,8 @@ pub fn is_tar_block(block: &[u8]) -> bool {
 /// A stream that ends inside an entry, an entry outside the root, a compression that is not known, or an I/O error.
 pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let mut stream = decompress(stream)?;
-    let index = index_entries(tar::Archive::new(&mut stream).entries()?, harvest)?;
+    let (budgeted, budget) = Budgeted::new(&mut stream);
+    let index = index_entries(tar::Archive::new(budgeted).entries()?, &budget, harvest)?;
     // The end marker and padding belong to the stream: a source that reports errors late does so here.
     io::copy(&mut stream, &mut io::sink())?;
     Ok(index)
@@ -128,7 +130,8 @@ pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(
     let mut stored = BufReader::with_capacity(64 << 10, Hashing::new(stream, true));
     let plain = sniff_compression(stored.fill_buf()?)? == Compression::None;
     let mut unpacked = Hashing::new(decompress(&mut stored)?, !plain);
-    let index = index_entries(tar::Archive::new(&mut unpacked).entries()?, harvest)?;
+    let (budgeted, budget) = Budgeted::new(&mut unpacked);
+    let index = index_entries(tar::Archive::new(budgeted).entries()?, &budget, harvest)?;
     io::copy(&mut unpacked, &mut io::sink())?;
     let diff_id = unpacked.finish();
     io::copy(&mut stored, &mut io::sink())?;
@@ -142,47 +145,94 @@ pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(
 /// # Errors
 /// As [`index_layer`]; the stream must fail on a position behind its end, or a cut layer would look whole.
 pub(super) fn index_plain_layer(stream: impl Read + Seek, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
-    index_entries(tar::Archive::new(stream).entries_with_seek()?, harvest)
+    let (budgeted, budget) = Budgeted::new(stream);
+    index_seekable(tar::Archive::new(budgeted).entries_with_seek()?, &budget, harvest)
 }
 
-fn index_entries<R: Read>(entries: tar::Entries<'_, R>, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
-    let mut index = LayerIndex::default();
-    let mut content_bytes = 0;
-    for entry in entries {
-        let mut entry = entry?;
-        if index.changes.len() >= MAX_ENTRIES {
+/// Reads the entries of a stream, each to its end: then all that is read between two of them is headers.
+fn index_entries<R: Read>(
+    mut entries: tar::Entries<'_, R>,
+    budget: &Budget,
+    harvest: Harvest<'_>,
+) -> Result<LayerIndex, LayerError> {
+    let mut indexer = Indexer::new(harvest);
+    while let Some(mut entry) = next_entry(&mut entries, budget)? {
+        indexer.add(&mut entry)?;
+        io::copy(&mut entry, &mut io::sink())?;
+    }
+    Ok(indexer.index)
+}
+
+/// Reads the entries of a file, passing over what is not wanted.
+fn index_seekable<R: Read>(
+    mut entries: tar::Entries<'_, R>,
+    budget: &Budget,
+    harvest: Harvest<'_>,
+) -> Result<LayerIndex, LayerError> {
+    let mut indexer = Indexer::new(harvest);
+    while let Some(mut entry) = next_entry(&mut entries, budget)? {
+        indexer.add(&mut entry)?;
+    }
+    Ok(indexer.index)
+}
+
+fn next_entry<'a, R: Read>(
+    entries: &mut tar::Entries<'a, R>,
+    budget: &Budget,
+) -> Result<Option<tar::Entry<'a, R>>, LayerError> {
+    budget.for_headers();
+    let entry = entries.next().transpose();
+    budget.for_content();
+    Ok(entry?)
+}
+
+struct Indexer<'a> {
+    index: LayerIndex,
+    content_bytes: u64,
+    harvest: Harvest<'a>,
+}
+
+impl<'a> Indexer<'a> {
+    fn new(harvest: Harvest<'a>) -> Indexer<'a> {
+        Indexer { index: LayerIndex::default(), content_bytes: 0, harvest }
+    }
+
+    fn add<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> Result<(), LayerError> {
+        if self.index.changes.len() >= MAX_ENTRIES {
             return Err(LayerError::TooManyEntries);
         }
         let raw = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let path = normalise(&raw)?;
         if path.is_empty() {
-            continue;
+            return Ok(());
         }
         let kind = entry.header().entry_type();
-        let change = if let Some(change) = whiteout(&path) {
-            index.changes.push(change);
-            continue;
-        } else if kind.is_dir() {
+        if let Some(change) = whiteout(&path) {
+            self.index.changes.push(change);
+            return Ok(());
+        }
+        let change = if kind.is_dir() {
             Change::Put(Node::Dir)
         } else if kind.is_symlink() {
-            Change::Put(Node::Symlink(link_name(&entry)))
+            Change::Put(Node::Symlink(link_name(entry)))
         } else if kind.is_hard_link() {
-            Change::Link(normalise(&link_name(&entry))?)
+            Change::Link(normalise(&link_name(entry))?)
         } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
             let size = entry.size();
             let mode = entry.header().mode().unwrap_or(0);
-            index.file_bytes += size;
-            let kept = keep(&mut entry, &path, size, harvest, &mut content_bytes)?;
+            // A size may be anything; the sum must not wrap.
+            self.index.file_bytes = self.index.file_bytes.saturating_add(size);
+            let kept = keep(entry, &path, size, self.harvest, &mut self.content_bytes)?;
             Change::Put(Node::File { size, mode, kept })
         } else if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
             Change::Put(Node::Special)
         } else {
             // Global PAX headers and vendor types carry no file.
-            continue;
+            return Ok(());
         };
-        index.changes.push((path, change));
+        self.index.changes.push((path, change));
+        Ok(())
     }
-    Ok(index)
 }
 
 fn link_name(entry: &tar::Entry<'_, impl Read>) -> String {
@@ -223,7 +273,7 @@ pub(super) fn keep(
 ) -> Result<Kept, LayerError> {
     match harvest(path, size) {
         Want::Nothing => Ok(Kept::Nothing),
-        Want::Content if size > MAX_CONTENT_BYTES || *content_bytes + size > MAX_LAYER_CONTENT_BYTES => {
+        Want::Content if size > MAX_CONTENT_BYTES || content_bytes.saturating_add(size) > MAX_LAYER_CONTENT_BYTES => {
             Ok(Kept::TooLarge)
         }
         Want::Content => {
@@ -350,6 +400,47 @@ mod tests {
         plain[..512].copy_from_slice(header.as_bytes());
         let error = index_layer(&plain[..], &keep_all).unwrap_err();
         assert_eq!(error.to_string(), "layer entry \"../../evil\" points outside the image's root");
+    }
+
+    /// A few kilobytes that unpack to a path of 64 MiB.
+    #[test]
+    fn a_huge_header_ends_in_an_error() {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::GNULongName);
+        header.set_size(64 << 20);
+        tar.append_data(&mut header, "././@LongLink", io::repeat(b'a').take(64 << 20)).unwrap();
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        tar.append_data(&mut header, "short", io::empty()).unwrap();
+        let plain = tar.into_inner().unwrap();
+        let packed = zstd::encode_all(&plain[..], 1).unwrap();
+        assert!(packed.len() < 64 << 10, "{}", packed.len());
+        let said = "the header of one entry is larger than 1024 KiB";
+        for result in [
+            index_layer(&packed[..], &keep_all),
+            index_and_hash_layer(&packed[..], &keep_all).map(|(index, _)| index),
+            index_plain_layer(io::Cursor::new(&plain), &keep_all),
+        ] {
+            let LayerError::Io(error) = result.unwrap_err() else { panic!("another error") };
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_is_not_there_ends_in_an_error() {
+        let mut tar = tar::Builder::new(Vec::new());
+        for _ in 0..2 {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(u64::MAX / 2);
+            header.set_path("usr/lib/libnccl.so.2").unwrap();
+            header.set_cksum();
+            tar.append(&header, io::empty()).unwrap();
+        }
+        let bytes = tar.into_inner().unwrap();
+        for want in [Want::Content, Want::Markers, Want::Nothing] {
+            assert!(index_layer(&bytes[..], &move |_, _| want).is_err(), "{want:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod beneath;
 pub mod digest;
 pub mod directory;
 pub mod elf;
+mod headers;
 pub mod layer;
 pub mod layout;
 pub mod oci;

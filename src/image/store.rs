@@ -4,6 +4,7 @@
 //! file, so that several can be read at a time.
 
 use super::beneath::{Links, open_directory, open_file};
+use super::headers::Budgeted;
 use super::layer::LayerError;
 use super::layout::{Layout, join};
 use super::oci::MAX_DOCUMENT_BYTES;
@@ -28,8 +29,13 @@ impl Store {
         let file = Arc::new(file);
         let whole = Section::of(Arc::clone(&file))?;
         let (mut parts, mut links) = (HashMap::new(), HashMap::new());
-        let mut archive = tar::Archive::new(whole);
-        for (at, entry) in archive.entries_with_seek()?.enumerate() {
+        let (budgeted, budget) = Budgeted::new(whole);
+        // All that is read here is headers.
+        let mut archive = tar::Archive::new(budgeted);
+        let mut entries = archive.entries_with_seek()?;
+        for at in 0.. {
+            budget.for_headers();
+            let Some(entry) = entries.next() else { break };
             let entry = entry.map_err(|error| broken(at, error))?;
             if parts.len() + links.len() >= MAX_PARTS {
                 return Err(ImageError::TooManyParts);

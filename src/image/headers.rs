@@ -1,0 +1,64 @@
+//! Bounds what an archive's headers may take: the tar reader holds long names and PAX records whole, whatever size they
+//! claim, and a compressed stream of a few kilobytes can carry one of many gigabytes.
+//!
+//! Input: the stream below the tar reader. While a [`Budget`] is set, no more than that can be read through it; the
+//! caller sets it for the reading of headers and lifts it for content.
+
+use std::cell::Cell;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::rc::Rc;
+
+/// Most bytes of headers before one entry: a path of 4096 bytes (Linux, PATH_MAX) and its link, with PAX records that
+/// carry extended attributes of 64 KiB each (Linux, XATTR_SIZE_MAX) beside them.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+
+/// How much may still be read; shared with the reader.
+#[derive(Debug, Clone, Default)]
+pub struct Budget(Rc<Cell<Option<u64>>>);
+
+impl Budget {
+    /// From here on headers are read.
+    pub fn for_headers(&self) {
+        self.0.set(Some(MAX_HEADER_BYTES));
+    }
+
+    /// From here on content is read.
+    pub fn for_content(&self) {
+        self.0.set(None);
+    }
+}
+
+/// A reader that keeps to a budget.
+pub struct Budgeted<R> {
+    inner: R,
+    budget: Budget,
+}
+
+impl<R> Budgeted<R> {
+    pub fn new(inner: R) -> (Budgeted<R>, Budget) {
+        let budget = Budget::default();
+        (Budgeted { inner, budget: budget.clone() }, budget)
+    }
+}
+
+impl<R: Read> Read for Budgeted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(left) = self.budget.0.get() else {
+            return self.inner.read(buffer);
+        };
+        if left == 0 && !buffer.is_empty() {
+            let text = format!("the header of one entry is larger than {} KiB", MAX_HEADER_BYTES >> 10);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let n = self.inner.read(&mut buffer[..most])?;
+        self.budget.0.set(Some(left - n as u64));
+        Ok(n)
+    }
+}
+
+impl<R: Seek> Seek for Budgeted<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.inner.seek(to)
+    }
+}

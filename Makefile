@@ -1,12 +1,13 @@
 # make demo    the main job on real input
 # make test    every test
 # make bench   the figures, side by side with docker build
+# make fuzz    every fuzz target, FUZZ_SECONDS each
 # make lint    formatting and clippy
 # make clean-rig   removes what demo and tests made in the engine
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: demo test bench lint build clean-rig
+.PHONY: demo test bench fuzz lint build clean-rig
 
 demo:
 	@tests/rig/toolchain.sh
@@ -24,6 +25,12 @@ bench:
 	@tests/rig/deps.sh demo
 	@cargo build --release --quiet
 	@benches/build.sh target/release/rdmaprep
+	@benches/inspect.sh target/release/rdmaprep
+
+FUZZ_SECONDS ?= 60
+fuzz:
+	@tests/rig/toolchain.sh
+	@tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 lint:
 	cargo fmt --check
@@ -33,5 +40,5 @@ build:
 	cargo build --release
 
 clean-rig:
-	-docker rmi rdmaprep-demo:erdma rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
+	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
 	rm -rf target/rig

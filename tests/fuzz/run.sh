@@ -12,7 +12,8 @@ if ! command -v cargo-fuzz >/dev/null; then
 fi
 echo "fuzz: building the targets"
 cargo fuzz build --fuzz-dir . 2>/dev/null || cargo fuzz build --fuzz-dir .
-for target in $(sed -n 's/^path = "targets\/\(.*\)\.rs"/\1/p' Cargo.toml); do
+targets=$(sed -n 's/^path = "targets\/\(.*\)\.rs"/\1/p' Cargo.toml)
+for target in $targets; do
   mkdir -p "corpus/$target" artifacts
   log=$(mktemp)
   if ! cargo fuzz run --fuzz-dir . "$target" "corpus/$target" "seeds/$target" -- \

@@ -204,14 +204,17 @@ fn rebuild(subject: &Subject<'_>) -> String {
     }
     let image = &subject.facts.image;
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
-    let name = named.or(image.repo_tags.first().map(String::as_str)).unwrap_or("IMAGE");
-    let (path, tag) = split_tag(name.split('@').next().unwrap_or(name));
+    let name = named.or(image.repo_tags.first().map(String::as_str));
     let listed = subject.target.fabric.apt_repository(
         subject.facts.distro.as_ref(),
         &image.architecture,
         &RepositoryChoice::default(),
     );
     let more = if listed.is_ok() { "" } else { " --mirror URL --suite SUITE" };
+    let Some(name) = name else {
+        return format!("rdmaprep build IMAGE -t NEW{more}");
+    };
+    let (path, tag) = split_tag(name.split('@').next().unwrap_or(name));
     // An archive's names are whatever its maker wrote.
     let new = format!("{path}:{}-{}", tag.unwrap_or("latest"), subject.target.fabric.id);
     format!("rdmaprep build {} -t {}{more}", shell_quote(name), shell_quote(&new))

@@ -162,7 +162,7 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
                         Some((name, architecture)) => (name, Some(architecture)),
                         None => (name, None),
                     };
-                    Some(Dependency { name, architecture, relation })
+                    (!name.is_empty()).then_some(Dependency { name, architecture, relation })
                 })
                 .collect::<Vec<_>>()
         })
@@ -314,6 +314,7 @@ mod tests {
         let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.is_exact())).collect();
         assert_eq!(names, [("a", false), ("b", false), ("c", true)]);
         assert_eq!(groups[3][0].name, "d");
+        assert!(parse_depends(":any").is_empty(), "an architecture alone is no dependency");
     }
 
     #[test]

@@ -10,6 +10,8 @@ if ! command -v cargo-fuzz >/dev/null; then
   echo "fuzz: installing cargo-fuzz"
   cargo install --quiet cargo-fuzz --locked --root "$tools"
 fi
+# The program's own versions of everything that both use.
+[[ -e Cargo.lock ]] || cp ../../Cargo.lock Cargo.lock
 echo "fuzz: building the targets"
 cargo fuzz build --fuzz-dir . 2>/dev/null || cargo fuzz build --fuzz-dir .
 targets=$(sed -n 's/^path = "targets\/\(.*\)\.rs"/\1/p' Cargo.toml)

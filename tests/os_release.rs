@@ -25,24 +25,44 @@ fn every_place_and_every_link() {
     let cases: [(&str, &dyn Fn(&mut Fixture), Option<&str>); 7] = [
         (
             "absolute link",
-            &|f| drop(f.file("usr/lib/os-release", ubuntu).link("etc/os-release", "/usr/lib/os-release")),
+            &|f| {
+                f.file("usr/lib/os-release", ubuntu).link("etc/os-release", "/usr/lib/os-release");
+            },
             Some("ubuntu 22.04"),
         ),
         (
             "relative link",
-            &|f| drop(f.file("usr/lib/os-release", ubuntu).link("etc/os-release", "../usr/lib/os-release")),
+            &|f| {
+                f.file("usr/lib/os-release", ubuntu).link("etc/os-release", "../usr/lib/os-release");
+            },
             Some("ubuntu 22.04"),
         ),
-        ("only /usr/lib", &|f| drop(f.file("usr/lib/os-release", ubuntu)), Some("ubuntu 22.04")),
+        (
+            "only /usr/lib",
+            &|f| {
+                f.file("usr/lib/os-release", ubuntu);
+            },
+            Some("ubuntu 22.04"),
+        ),
         (
             "two that differ: /etc wins",
-            &|f| drop(f.file("usr/lib/os-release", OTHER).file("etc/os-release", ubuntu)),
+            &|f| {
+                f.file("usr/lib/os-release", OTHER).file("etc/os-release", ubuntu);
+            },
             Some("ubuntu 22.04"),
         ),
-        ("CentOS 6", &|f| drop(f.file("etc/centos-release", "CentOS release 6.10 (Final)\n")), Some("centos 6.10")),
+        (
+            "CentOS 6",
+            &|f| {
+                f.file("etc/centos-release", "CentOS release 6.10 (Final)\n");
+            },
+            Some("centos 6.10"),
+        ),
         (
             "a link to nowhere, and the other file",
-            &|f| drop(f.file("usr/lib/os-release", ubuntu).link("etc/os-release", "/gone")),
+            &|f| {
+                f.file("usr/lib/os-release", ubuntu).link("etc/os-release", "/gone");
+            },
             Some("ubuntu 22.04"),
         ),
         ("none", &|_| {}, None),

@@ -6,6 +6,7 @@ use super::digest::Hashing;
 use super::headers::{Budget, Budgeted};
 use super::rootfs::{Change, Kept, LayerIndex, Node};
 use super::scan::Scanner;
+use super::sparse::Sparse;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
 /// What the inspection wants of a file's content.
@@ -29,6 +30,8 @@ pub const MAX_CONTENT_BYTES: u64 = 64 << 20;
 /// CBL-Mariner 2.0 base image (measured), and each layer that installs something has the whole anew. So they are held
 /// compressed.
 pub const MAX_DATABASE_BYTES: u64 = 512 << 20;
+/// Largest file that is searched for markers: twenty times torch's largest library.
+const MAX_SCANNED_BYTES: u64 = 32 << 30;
 /// Largest total of kept content per layer.
 const MAX_LAYER_CONTENT_BYTES: u64 = 512 << 20;
 /// Most entries of one layer: twice what the largest public training images have.
@@ -201,7 +204,9 @@ impl<'a> Indexer<'a> {
         if self.index.changes.len() >= MAX_ENTRIES {
             return Err(LayerError::TooManyEntries);
         }
-        let raw = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let sparse = sparse_of(entry)?;
+        let named = sparse.as_ref().and_then(|sparse| sparse.name.clone());
+        let raw = named.unwrap_or_else(|| String::from_utf8_lossy(&entry.path_bytes()).into_owned());
         let path = normalise(&raw)?;
         if path.is_empty() {
             return Ok(());
@@ -218,11 +223,16 @@ impl<'a> Indexer<'a> {
         } else if kind.is_hard_link() {
             Change::Link(normalise(&link_name(entry))?)
         } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
-            let size = entry.size();
+            let size = sparse.as_ref().map_or(entry.size(), |sparse| sparse.size);
             let mode = entry.header().mode().unwrap_or(0);
             // A size may be anything; the sum must not wrap.
             self.index.file_bytes = self.index.file_bytes.saturating_add(size);
-            let kept = keep(entry, &path, size, self.harvest, &mut self.content_bytes)?;
+            let kept = match sparse {
+                Some(sparse) if (self.harvest)(&path, size) != Want::Nothing => {
+                    keep(&mut sparse.content(entry)?, &path, size, self.harvest, &mut self.content_bytes)?
+                }
+                _ => keep(entry, &path, size, self.harvest, &mut self.content_bytes)?,
+            };
             Change::Put(Node::File { size, mode, kept })
         } else if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
             Change::Put(Node::Special)
@@ -233,6 +243,14 @@ impl<'a> Indexer<'a> {
         self.index.changes.push((path, change));
         Ok(())
     }
+}
+
+/// What an entry's PAX records say of holes in it.
+fn sparse_of<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<Option<Sparse>, LayerError> {
+    let Some(records) = entry.pax_extensions()? else { return Ok(None) };
+    let records: Vec<tar::PaxExtension<'_>> = records.collect::<io::Result<_>>()?;
+    let texts = records.iter().filter_map(|record| Some((record.key().ok()?, record.value().ok()?)));
+    Ok(Sparse::from_records(texts)?)
 }
 
 fn link_name(entry: &tar::Entry<'_, impl Read>) -> String {
@@ -289,6 +307,8 @@ pub(super) fn keep(
             }
             Ok(Kept::Packed { bytes: packed.into(), size })
         }
+        // A hole of any size takes no bytes in the archive, and time to look through.
+        Want::Markers if size > MAX_SCANNED_BYTES => Ok(Kept::TooLarge),
         Want::Markers => Ok(Kept::Hits(scan(file, path, size)?.finish().into())),
     }
 }

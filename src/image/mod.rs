@@ -19,6 +19,7 @@ pub mod platform;
 pub mod reference;
 pub mod rootfs;
 pub mod scan;
+mod sparse;
 mod store;
 
 use layer::LayerDigests;

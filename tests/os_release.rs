@@ -22,7 +22,8 @@ fn distro(change: impl Fn(&mut Fixture)) -> Option<String> {
 #[test]
 fn every_place_and_every_link() {
     let ubuntu = "NAME='Ubuntu'\r\n# a comment\r\nID=\"ubuntu\"\r\nVERSION_ID='22.04'\r\n";
-    let cases: [(&str, &dyn Fn(&mut Fixture), Option<&str>); 7] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Fixture), Option<&'a str>);
+    let cases: [Case<'_>; 7] = [
         (
             "absolute link",
             &|f| {

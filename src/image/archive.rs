@@ -177,11 +177,13 @@ fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<P
     let (budgeted, budget) = Budgeted::new(layer::decompress(stream)?);
     let mut archive = tar::Archive::new(budgeted);
     let mut entries = archive.entries()?;
+    let mut stored = 0;
     for at in 0.. {
-        budget.for_headers();
+        budget.for_headers(stored);
         let Some(entry) = entries.next() else { break };
         budget.for_content();
         let mut entry = entry.map_err(|error| broken(at, error))?;
+        stored = entry.header().entry_size().unwrap_or(0);
         if at >= MAX_PARTS {
             return Err(ImageError::TooManyParts);
         }
@@ -193,7 +195,6 @@ fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<P
         }
         let size = entry.size();
         if !kind.is_file() {
-            io::copy(&mut entry, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
             continue;
         }
         let mut body = BufReader::with_capacity(256 << 10, CheckedReader { inner: &mut entry, left: size });
@@ -213,7 +214,6 @@ fn read_parts(stream: impl Read, verify: bool, harvest: Harvest<'_>) -> Result<P
             body.read_to_end(&mut text).map_err(ImageError::BrokenArchive)?;
             parts.documents.insert(path, text);
         } else {
-            io::copy(&mut body, &mut io::sink()).map_err(ImageError::BrokenArchive)?;
             parts.other.insert(path, size);
         }
     }

@@ -14,17 +14,24 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// How much may still be read; shared with the reader.
 #[derive(Debug, Clone, Default)]
-pub struct Budget(Rc<Cell<Option<u64>>>);
+pub struct Budget {
+    left: Rc<Cell<Option<u64>>>,
+    /// Bytes of content that were read since it was last begun.
+    content: Rc<Cell<u64>>,
+}
 
 impl Budget {
-    /// From here on headers are read.
-    pub fn for_headers(&self) {
-        self.0.set(Some(MAX_HEADER_BYTES));
+    /// From here on headers are read, behind the rest of an entry that takes `stored_bytes` in the stream: what of it was
+    /// not read is passed over first.
+    pub fn for_headers(&self, stored_bytes: u64) {
+        let rest = stored_bytes.saturating_sub(self.content.get());
+        self.left.set(Some(MAX_HEADER_BYTES.saturating_add(rest)));
     }
 
     /// From here on content is read.
     pub fn for_content(&self) {
-        self.0.set(None);
+        self.left.set(None);
+        self.content.set(0);
     }
 }
 
@@ -43,8 +50,10 @@ impl<R> Budgeted<R> {
 
 impl<R: Read> Read for Budgeted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(left) = self.budget.0.get() else {
-            return self.inner.read(buffer);
+        let Some(left) = self.budget.left.get() else {
+            let n = self.inner.read(buffer)?;
+            self.budget.content.set(self.budget.content.get() + n as u64);
+            return Ok(n);
         };
         if left == 0 && !buffer.is_empty() {
             let text = format!("the header of one entry is larger than {} KiB", MAX_HEADER_BYTES >> 10);
@@ -52,7 +61,7 @@ impl<R: Read> Read for Budgeted<R> {
         }
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let n = self.inner.read(&mut buffer[..most])?;
-        self.budget.0.set(Some(left - n as u64));
+        self.budget.left.set(Some(left - n as u64));
         Ok(n)
     }
 }

@@ -110,7 +110,7 @@ pub fn is_tar_block(block: &[u8]) -> bool {
 pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let mut stream = decompress(stream)?;
     let (budgeted, budget) = Budgeted::new(&mut stream);
-    let index = index_entries(tar::Archive::new(budgeted).entries()?, &budget, harvest)?;
+    let index = index_entries(tar::Archive::new(budgeted).entries()?, &budget, Skip::Read, harvest)?;
     // The end marker and padding belong to the stream: a source that reports errors late does so here.
     io::copy(&mut stream, &mut io::sink())?;
     Ok(index)
@@ -134,7 +134,7 @@ pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(
     let plain = sniff_compression(stored.fill_buf()?)? == Compression::None;
     let mut unpacked = Hashing::new(decompress(&mut stored)?, !plain);
     let (budgeted, budget) = Budgeted::new(&mut unpacked);
-    let index = index_entries(tar::Archive::new(budgeted).entries()?, &budget, harvest)?;
+    let index = index_entries(tar::Archive::new(budgeted).entries()?, &budget, Skip::Read, harvest)?;
     io::copy(&mut unpacked, &mut io::sink())?;
     let diff_id = unpacked.finish();
     io::copy(&mut stored, &mut io::sink())?;
@@ -149,44 +149,33 @@ pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(
 /// As [`index_layer`]; the stream must fail on a position behind its end, or a cut layer would look whole.
 pub(super) fn index_plain_layer(stream: impl Read + Seek, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let (budgeted, budget) = Budgeted::new(stream);
-    index_seekable(tar::Archive::new(budgeted).entries_with_seek()?, &budget, harvest)
+    index_entries(tar::Archive::new(budgeted).entries_with_seek()?, &budget, Skip::Seek, harvest)
 }
 
-/// Reads the entries of a stream, each to its end: then all that is read between two of them is headers.
+/// How what is not wanted is passed over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Skip {
+    Read,
+    Seek,
+}
+
 fn index_entries<R: Read>(
     mut entries: tar::Entries<'_, R>,
     budget: &Budget,
+    skip: Skip,
     harvest: Harvest<'_>,
 ) -> Result<LayerIndex, LayerError> {
     let mut indexer = Indexer::new(harvest);
-    while let Some(mut entry) = next_entry(&mut entries, budget)? {
-        indexer.add(&mut entry)?;
-        io::copy(&mut entry, &mut io::sink())?;
-    }
-    Ok(indexer.index)
-}
-
-/// Reads the entries of a file, passing over what is not wanted.
-fn index_seekable<R: Read>(
-    mut entries: tar::Entries<'_, R>,
-    budget: &Budget,
-    harvest: Harvest<'_>,
-) -> Result<LayerIndex, LayerError> {
-    let mut indexer = Indexer::new(harvest);
-    while let Some(mut entry) = next_entry(&mut entries, budget)? {
+    let mut stored = 0;
+    loop {
+        budget.for_headers(if skip == Skip::Read { stored } else { 0 });
+        let Some(entry) = entries.next() else { return Ok(indexer.index) };
+        let mut entry = entry?;
+        budget.for_content();
+        // Not the size of the file: a sparse one may be of any size and take no bytes here.
+        stored = entry.header().entry_size().unwrap_or(0);
         indexer.add(&mut entry)?;
     }
-    Ok(indexer.index)
-}
-
-fn next_entry<'a, R: Read>(
-    entries: &mut tar::Entries<'a, R>,
-    budget: &Budget,
-) -> Result<Option<tar::Entry<'a, R>>, LayerError> {
-    budget.for_headers();
-    let entry = entries.next().transpose();
-    budget.for_content();
-    Ok(entry?)
 }
 
 struct Indexer<'a> {
@@ -444,6 +433,35 @@ mod tests {
         ] {
             let LayerError::Io(error) = result.unwrap_err() else { panic!("another error") };
             assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    /// A file of an exbibyte that is one hole: it must not be read through, in a stream or in a file.
+    #[test]
+    fn a_huge_hole_takes_no_time() {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::GNUSparse);
+        header.set_path("usr/lib/libnccl.so.2").unwrap();
+        header.set_size(0);
+        let gnu = header.as_gnu_mut().unwrap();
+        // Base-256: the first bit, then the number.
+        gnu.realsize = [0x80, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0];
+        gnu.sparse[0].offset = gnu.realsize;
+        gnu.sparse[0].numbytes = *b"00000000000\0";
+        header.set_cksum();
+        let mut tar = tar::Builder::new(Vec::new());
+        tar.append(&header, io::empty()).unwrap();
+        let mut next = tar::Header::new_gnu();
+        next.set_size(1);
+        tar.append_data(&mut next, "next", &b"x"[..]).unwrap();
+        let bytes = tar.into_inner().unwrap();
+        for want in [Want::Nothing, Want::Content, Want::Markers] {
+            let harvest = move |_: &str, _: u64| want;
+            for index in [index_layer(&bytes[..], &harvest), index_plain_layer(io::Cursor::new(&bytes), &harvest)] {
+                let index = index.unwrap();
+                assert_eq!(index.changes.len(), 2, "{want:?}");
+                assert!(index.file_bytes > 1 << 60, "{want:?}");
+            }
         }
     }
 

@@ -34,7 +34,7 @@ impl Store {
         let mut archive = tar::Archive::new(budgeted);
         let mut entries = archive.entries_with_seek()?;
         for at in 0.. {
-            budget.for_headers();
+            budget.for_headers(0);
             let Some(entry) = entries.next() else { break };
             let entry = entry.map_err(|error| broken(at, error))?;
             if parts.len() + links.len() >= MAX_PARTS {

@@ -5,6 +5,7 @@
 
 mod loader;
 mod nccl;
+pub mod run;
 mod verbs;
 
 pub use loader::{LibraryFacts, LoaderAnswer, LoaderCache, LoaderDirectory, LoaderFacts};

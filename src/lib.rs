@@ -4,6 +4,8 @@
 //! (`inspect` → `facts`), checks judge facts (`checks`), reports show findings (`report`). A build plans the swap from the
 //! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). `cli` is at the top.
 
+#![deny(unsafe_code)]
+
 // The fixtures of the integration tests name this crate from outside.
 #[cfg(test)]
 extern crate self as rdmaprep;
@@ -11,6 +13,7 @@ extern crate self as rdmaprep;
 #[path = "../tests/support/image_fixture.rs"]
 mod image_fixture;
 
+pub mod agent;
 pub mod build_log;
 pub mod checks;
 pub mod cli;

@@ -1,5 +1,6 @@
 //! The command line: arguments → one subcommand → exit code. The only place that prints.
 
+mod agent;
 mod build;
 mod check;
 mod destinations;
@@ -93,6 +94,9 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what differs between two images that matters here
     Diff(diff::DiffArgs),
+    /// Run inside a container
+    #[command(subcommand, hide = true)]
+    Agent(agent::AgentPart),
 }
 
 /// Parses the arguments of this process and runs.
@@ -114,6 +118,7 @@ pub fn run() -> Exit {
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
+        Command::Agent(part) => agent::run(part),
     };
     match result.and_then(|exit| output.finish().map(|()| exit)) {
         Ok(exit) => exit,

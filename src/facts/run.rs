@@ -161,6 +161,10 @@ pub enum AgentMessage {
         rank: u32,
         phase: Phase,
     },
+    /// The largest size was more than the GPUs hold.
+    Reduced {
+        max_bytes: u64,
+    },
     Row(Row),
     Failure(RankFailure),
     /// NCCL's log of a rank, at the end.

@@ -1,0 +1,123 @@
+//! Byte counters of RDMA devices and network interfaces.
+
+use crate::facts::run::CounterDelta;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// A pair of counters, with the bytes of one unit.
+struct Pair {
+    folder: &'static str,
+    sent: &'static str,
+    received: &'static str,
+    unit_bytes: u64,
+}
+
+/// Which counters of a port are bytes on the wire, best first. eRDMA counts bytes (elastic-rdma-drivers
+/// `kernel/src/erdma_stats.c`; mainline without `hw_`), mlx5 and InfiniBand in general units of four (InfiniBand
+/// specification, PortCounters).
+const PORT_COUNTERS: [Pair; 4] = [
+    Pair { folder: "hw_counters", sent: "hw_tx_bytes_cnt", received: "hw_rx_bytes_cnt", unit_bytes: 1 },
+    Pair { folder: "hw_counters", sent: "tx_bytes_cnt", received: "rx_bytes_cnt", unit_bytes: 1 },
+    Pair { folder: "hw_counters", sent: "sent_bytes", received: "rcvd_bytes", unit_bytes: 1 },
+    Pair { folder: "counters", sent: "port_xmit_data", received: "port_rcv_data", unit_bytes: 4 },
+];
+
+/// Device and port, with the file that was read.
+type Key = (String, Option<u32>, String);
+
+/// Values at one moment, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters(BTreeMap<Key, (u64, u64)>);
+
+impl Counters {
+    /// Reads them all, below `/sys/class`.
+    pub fn read(class: &Path) -> Counters {
+        let mut found = BTreeMap::new();
+        let rdma = class.join("infiniband");
+        for device in names(&rdma) {
+            for port in names(&rdma.join(&device).join("ports")) {
+                let folder = rdma.join(&device).join("ports").join(&port);
+                let pair = PORT_COUNTERS.iter().find_map(|pair| {
+                    let read = |file: &str| number(&folder.join(pair.folder).join(file)).map(|n| n * pair.unit_bytes);
+                    let source = format!("{}/{}", pair.folder, pair.sent);
+                    Some((source, (read(pair.sent)?, read(pair.received)?)))
+                });
+                if let (Some((source, value)), Ok(port)) = (pair, port.parse()) {
+                    found.insert((device.clone(), Some(port), source), value);
+                }
+            }
+        }
+        // Ranks of one host talk over `lo`, whatever interface NCCL names.
+        for interface in names(&class.join("net")) {
+            let read = |file: &str| number(&class.join("net").join(&interface).join("statistics").join(file));
+            if let (Some(sent), Some(received)) = (read("tx_bytes"), read("rx_bytes")) {
+                found.insert((interface, None, "statistics/tx_bytes".to_owned()), (sent, received));
+            }
+        }
+        Counters(found)
+    }
+
+    /// How much each rose since `before`; one that was set back counts from zero.
+    pub fn since(&self, before: &Counters) -> Vec<CounterDelta> {
+        let deltas = self.0.iter().filter_map(|((device, port, source), after)| {
+            let before = before.0.get(&(device.clone(), *port, source.clone()))?;
+            let rise = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after);
+            Some(CounterDelta {
+                device: device.clone(),
+                port: *port,
+                sent_bytes: rise(before.0, after.0),
+                received_bytes: rise(before.1, after.1),
+                source: source.clone(),
+            })
+        });
+        deltas.collect()
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_bytes_and_a_reset_is_no_wrap() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |path: &str, value: u64| {
+            let path = tree.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{value}\n")).unwrap();
+        };
+        let mlx5 = "infiniband/mlx5_0/ports/1/counters";
+        let erdma = "infiniband/erdma_0/ports/1/hw_counters";
+        for (path, value) in [
+            (format!("{mlx5}/port_xmit_data"), 10),
+            (format!("{mlx5}/port_rcv_data"), 20),
+            (format!("{erdma}/hw_tx_bytes_cnt"), 1000),
+            (format!("{erdma}/hw_rx_bytes_cnt"), 0),
+            ("net/eth0/statistics/tx_bytes".to_owned(), 5000),
+            ("net/eth0/statistics/rx_bytes".to_owned(), 5000),
+            ("net/lo/statistics/tx_bytes".to_owned(), 1),
+            ("net/lo/statistics/rx_bytes".to_owned(), 1),
+        ] {
+            write(&path, value);
+        }
+        let before = Counters::read(tree.path());
+        write(&format!("{mlx5}/port_xmit_data"), 110);
+        write(&format!("{erdma}/hw_rx_bytes_cnt"), 7);
+        write("net/eth0/statistics/tx_bytes", 40);
+        let deltas = Counters::read(tree.path()).since(&before);
+        let said: Vec<_> = deltas.iter().map(|d| (d.device.as_str(), d.port, d.sent_bytes, d.received_bytes)).collect();
+        let expected =
+            [("erdma_0", Some(1), 0, 7), ("eth0", None, 40, 0), ("lo", None, 0, 0), ("mlx5_0", Some(1), 400, 0)];
+        assert_eq!(said, expected);
+    }
+}

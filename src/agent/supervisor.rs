@@ -1,0 +1,574 @@
+//! Starts the ranks of a container, watches them, and says what happens.
+//!
+//! A rank that hangs in NCCL cannot be woken from within: whoever does not leave a phase in time is named with its phase
+//! and NCCL's last line, and all are ended. A rank that fails gives the others a moment to say what they saw of it.
+
+use super::barrier::Barrier;
+use super::channel::{RankMessage, RankPlan, Timing};
+use super::children::{Event, RankProcess, explain_exit, probe_gpus, probe_verbs};
+use super::counters::Counters;
+use super::environment;
+use super::logs::RankFiles;
+use crate::facts::run::{
+    AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuSelection, Measured, PROTOCOL, Phase, Placement,
+    RankFailure, RankStart, Row,
+};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the other ranks may go on after one failed.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often ended processes are looked for, while one is ending.
+const REAP_PAUSE: Duration = Duration::from_millis(5);
+
+/// Runs everything; the exit code of the process.
+pub fn run(plan: &Path) -> u8 {
+    let plan = match read_plan(plan) {
+        Ok(plan) => plan,
+        Err(error) => {
+            // There is nobody to speak the protocol with.
+            let _ = writeln!(io::stderr(), "error: reading the plan {}: {error}", plan.display());
+            return 2;
+        }
+    };
+    let ending = Supervisor::new(&plan).and_then(|mut supervisor| supervisor.run());
+    match ending {
+        Ok(AgentEnding::Complete) => 0,
+        Ok(AgentEnding::Failed | AgentEnding::PhaseTimeout | AgentEnding::TotalTimeout | AgentEnding::Interrupted) => 1,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            1
+        }
+    }
+}
+
+fn read_plan(path: &Path) -> io::Result<AgentPlan> {
+    let plan: AgentPlan = serde_json::from_slice(&std::fs::read(path)?)?;
+    if plan.protocol != PROTOCOL {
+        let text = format!("it has protocol {}, and this agent speaks {PROTOCOL}", plan.protocol);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok(plan)
+}
+
+struct Supervisor<'a> {
+    plan: &'a AgentPlan,
+    started: Instant,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    ranks: Vec<Rank>,
+    table: Table,
+    oom_kills_before: u64,
+    failed_at: Option<Instant>,
+    interrupted: bool,
+    verbs_said: bool,
+}
+
+/// A rank, as far as it came.
+struct Rank {
+    process: RankProcess,
+    phase: Phase,
+    entered: Instant,
+    /// Phases entered so far; all ranks go the same way.
+    steps: u32,
+    closed: bool,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    /// It said that it is done.
+    Done,
+    /// A failure of it was told.
+    Failed,
+}
+
+fn say(message: &AgentMessage) -> io::Result<()> {
+    super::write_line(message)
+}
+
+impl<'a> Supervisor<'a> {
+    fn new(plan: &'a AgentPlan) -> io::Result<Supervisor<'a>> {
+        let started = Instant::now();
+        let (sender, events) = channel();
+        watch_signals(sender.clone());
+        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        say(&AgentMessage::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned(), hostname })?;
+        Ok(Supervisor {
+            plan,
+            started,
+            events,
+            sender,
+            ranks: Vec::new(),
+            table: Table::default(),
+            oom_kills_before: 0,
+            failed_at: None,
+            interrupted: false,
+            verbs_said: false,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<AgentEnding> {
+        let verbs = self.sender.clone();
+        let limit = Duration::from_millis(self.plan.phase_timeout_ms);
+        thread::spawn(move || {
+            // The supervisor may be at its end.
+            let _ = verbs.send(Event::Verbs(probe_verbs(limit)));
+        });
+        let environment = environment::look();
+        self.oom_kills_before = environment.cgroup.oom_kills.unwrap_or(0);
+        say(&AgentMessage::Environment(environment))?;
+        let gpus = probe_gpus(limit);
+        let known = gpus.failure.is_none();
+        let all = gpus.gpus.clone();
+        say(&AgentMessage::Gpus(gpus))?;
+        let before = Counters::read(Path::new("/sys/class"));
+        let ending = match select(&self.plan.gpus, &all) {
+            _ if !known || all.is_empty() => AgentEnding::Failed,
+            Err(detail) => self.refuse(detail)?,
+            Ok(chosen) => self.run_ranks(&chosen)?,
+        };
+        let after = Counters::read(Path::new("/sys/class"));
+        say(&AgentMessage::Counters(after.since(&before)))?;
+        self.end_ranks();
+        for (rank, process) in (0_u32..).zip(&self.ranks) {
+            let (text, omitted_bytes) = process.process.files.read_log();
+            say(&AgentMessage::Log { rank, text, omitted_bytes })?;
+            say(&AgentMessage::Output { rank, text: process.process.files.read_output() })?;
+        }
+        self.await_verbs()?;
+        say(&AgentMessage::Finished { ending })?;
+        Ok(ending)
+    }
+
+    /// A run that cannot start: no rank is to blame, and the first one carries the reason.
+    fn refuse(&self, detail: String) -> io::Result<AgentEnding> {
+        say(&AgentMessage::Failure(RankFailure {
+            rank: 0,
+            phase: Phase::Libraries,
+            failure: Failure::Other { detail },
+        }))?;
+        Ok(AgentEnding::Failed)
+    }
+
+    fn run_ranks(&mut self, chosen: &[&Gpu]) -> io::Result<AgentEnding> {
+        let Some(directory) = writable_directory(&self.plan.directory) else {
+            return self.refuse(format!("neither {} nor /tmp nor /dev/shm can be written to", self.plan.directory));
+        };
+        let collective = match fit(&self.plan.collective, chosen, self.plan.ranks_per_gpu) {
+            Ok(collective) => collective,
+            Err(detail) => return self.refuse(detail),
+        };
+        if collective.max_bytes != self.plan.collective.max_bytes {
+            say(&AgentMessage::Reduced { max_bytes: collective.max_bytes })?;
+        }
+        if let Err(error) = self.start_ranks(chosen, &collective, &directory) {
+            return self.refuse(format!("starting the ranks: {error}"));
+        }
+        self.watch(&collective)
+    }
+
+    fn start_ranks(&mut self, chosen: &[&Gpu], collective: &Collective, directory: &Path) -> io::Result<()> {
+        let per_gpu = self.plan.ranks_per_gpu.max(1);
+        let ranks = u32::try_from(chosen.len()).unwrap_or(u32::MAX).saturating_mul(per_gpu);
+        let barrier = barrier_file(directory)?;
+        // Ranks of the same slot are one host to NCCL, one on each GPU.
+        let places = (0..per_gpu).flat_map(|slot| chosen.iter().map(move |gpu| (slot, gpu.index)));
+        for (rank, (slot, gpu)) in (0..ranks).zip(places) {
+            let plan = RankPlan {
+                rank,
+                ranks,
+                gpu,
+                nccl: self.plan.nccl.clone(),
+                collective: collective.clone(),
+                plant: self.plan.plant.clone(),
+                barrier: barrier.as_raw_fd(),
+            };
+            let host_id = (per_gpu > 1).then(|| format!("rdmaprep-{slot}"));
+            let variables: Vec<_> = host_id.iter().map(|id| ("NCCL_HOSTID", id.clone())).collect();
+            let files = RankFiles::new(directory, rank);
+            let process = RankProcess::start(&plan, files, &variables, self.sender.clone())?;
+            say(&AgentMessage::Started(RankStart { rank, pid: process.child.id(), gpu, host_id }))?;
+            self.ranks.push(Rank {
+                process,
+                phase: Phase::Libraries,
+                entered: Instant::now(),
+                steps: 0,
+                closed: false,
+                state: State::Running,
+            });
+        }
+        Ok(())
+    }
+
+    /// Until every rank is done, one failed, or a time is over.
+    fn watch(&mut self, collective: &Collective) -> io::Result<AgentEnding> {
+        loop {
+            match self.events.recv_timeout(self.next_look()) {
+                Ok(event) => self.take(event, collective)?,
+                // The supervisor holds a sender itself.
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            self.reap()?;
+            if self.interrupted {
+                return Ok(AgentEnding::Interrupted);
+            }
+            if self.ranks.iter().all(|rank| rank.state == State::Done) {
+                return Ok(AgentEnding::Complete);
+            }
+            let over = self.failed_at.is_some_and(|at| at.elapsed() >= GRACE);
+            if over || self.ranks.iter().all(|rank| rank.state != State::Running) {
+                return Ok(AgentEnding::Failed);
+            }
+            if self.failed_at.is_none()
+                && let Some(ending) = self.overdue()
+            {
+                self.name_silent()?;
+                return Ok(ending);
+            }
+        }
+    }
+
+    /// How long nothing needs to be looked at.
+    fn next_look(&self) -> Duration {
+        if self.ranks.iter().any(|rank| rank.closed && rank.state == State::Running) {
+            return REAP_PAUSE;
+        }
+        let now = Instant::now();
+        let phase = Duration::from_millis(self.plan.phase_timeout_ms);
+        let ends = self.running().map(|rank| rank.entered + phase);
+        let end = ends.chain([self.total_end()]).chain(self.failed_at.map(|at| at + GRACE)).min().unwrap_or(now);
+        end.saturating_duration_since(now).max(Duration::from_millis(1))
+    }
+
+    fn total_end(&self) -> Instant {
+        self.started + Duration::from_millis(self.plan.total_timeout_ms)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().filter(|rank| rank.state == State::Running)
+    }
+
+    fn overdue(&self) -> Option<AgentEnding> {
+        let phase = Duration::from_millis(self.plan.phase_timeout_ms);
+        if Instant::now() >= self.total_end() {
+            return Some(AgentEnding::TotalTimeout);
+        }
+        self.running().any(|rank| rank.entered.elapsed() >= phase).then_some(AgentEnding::PhaseTimeout)
+    }
+
+    fn take(&mut self, event: Event, collective: &Collective) -> io::Result<()> {
+        match event {
+            Event::Interrupted => self.interrupted = true,
+            Event::Verbs(probe) => {
+                self.verbs_said = true;
+                say(&AgentMessage::Verbs(probe))?;
+            }
+            Event::Closed { rank } => {
+                if let Some(rank) = self.ranks.get_mut(rank as usize) {
+                    rank.closed = true;
+                }
+            }
+            Event::Said { rank, message } => self.hear(rank, message, collective)?,
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, number: u32, message: RankMessage, collective: &Collective) -> io::Result<()> {
+        let ranks = self.ranks.len();
+        let Some(rank) = self.ranks.get_mut(number as usize) else { return Ok(()) };
+        match message {
+            RankMessage::Library { nccl, version_code } => {
+                say(&AgentMessage::Library { rank: number, nccl, nccl_version_code: version_code })?;
+            }
+            RankMessage::Phase(phase) => {
+                (rank.phase, rank.entered) = (phase, Instant::now());
+                rank.steps += 1;
+                say(&AgentMessage::Phase { rank: number, phase })?;
+            }
+            RankMessage::UniqueId(id) => {
+                for rank in &mut self.ranks {
+                    rank.process.meet(&id);
+                }
+            }
+            RankMessage::Timing(timing) => {
+                if let Some(row) = self.table.add(timing, ranks, collective) {
+                    say(&AgentMessage::Row(row))?;
+                }
+            }
+            RankMessage::Failed(failure) => {
+                rank.state = State::Failed;
+                let phase = rank.phase;
+                self.failed_at.get_or_insert_with(Instant::now);
+                say(&AgentMessage::Failure(RankFailure { rank: number, phase, failure }))?;
+            }
+            RankMessage::Done => rank.state = State::Done,
+        }
+        Ok(())
+    }
+
+    /// Looks for ranks that ended without a word.
+    fn reap(&mut self) -> io::Result<()> {
+        for (number, rank) in (0_u32..).zip(&mut self.ranks) {
+            if !rank.closed || rank.state != State::Running {
+                continue;
+            }
+            let Some(status) = rank.process.child.try_wait()? else { continue };
+            rank.state = State::Failed;
+            self.failed_at.get_or_insert_with(Instant::now);
+            let cgroup = environment::own_cgroup();
+            let out_of_memory = cgroup.oom_kills.unwrap_or(0) > self.oom_kills_before;
+            let failure = explain_exit(status, out_of_memory, cgroup.memory_limit_bytes);
+            say(&AgentMessage::Failure(RankFailure { rank: number, phase: rank.phase, failure }))?;
+        }
+        Ok(())
+    }
+
+    /// Names every rank that has not come to its end.
+    fn name_silent(&self) -> io::Result<()> {
+        let furthest = self.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
+        for (number, rank) in (0_u32..).zip(&self.ranks).filter(|(_, rank)| rank.state == State::Running) {
+            let failure = Failure::Silent {
+                after_ms: u64::try_from(rank.entered.elapsed().as_millis()).unwrap_or(u64::MAX),
+                behind: rank.steps < furthest,
+                last_nccl_line: rank.process.files.last_line(),
+            };
+            say(&AgentMessage::Failure(RankFailure { rank: number, phase: rank.phase, failure }))?;
+        }
+        Ok(())
+    }
+
+    /// Ends what still runs. A process that the kernel holds stays, and goes with the container.
+    fn end_ranks(&mut self) {
+        for rank in &mut self.ranks {
+            // A rank that is done ends itself in a moment; to end it now loses nothing.
+            let _ = rank.process.child.kill();
+        }
+        let end = Instant::now() + GRACE;
+        for rank in &mut self.ranks {
+            while matches!(rank.process.child.try_wait(), Ok(None)) && Instant::now() < end {
+                thread::sleep(REAP_PAUSE);
+            }
+        }
+    }
+
+    fn await_verbs(&mut self) -> io::Result<()> {
+        let limit = Duration::from_millis(self.plan.phase_timeout_ms).min(GRACE);
+        while !self.verbs_said && !self.interrupted {
+            match self.events.recv_timeout(limit) {
+                Ok(Event::Verbs(probe)) => {
+                    self.verbs_said = true;
+                    say(&AgentMessage::Verbs(probe))?;
+                }
+                Ok(Event::Interrupted) => self.interrupted = true,
+                Ok(Event::Said { .. } | Event::Closed { .. }) => {}
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Hears TERM and INT: as the container's first process the agent would not get them otherwise.
+fn watch_signals(events: Sender<Event>) {
+    thread::spawn(move || {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            // The supervisor may be at its end.
+            let _ = events.send(Event::Interrupted);
+            io::Result::Ok(())
+        })
+    });
+}
+
+/// The GPUs that take part.
+fn select<'a>(wanted: &GpuSelection, all: &'a [Gpu]) -> Result<Vec<&'a Gpu>, String> {
+    let seen = all.len();
+    match wanted {
+        GpuSelection::All => Ok(all.iter().collect()),
+        GpuSelection::First(count) if *count as usize > seen => {
+            Err(format!("{count} GPUs were asked for, and the container sees {seen}"))
+        }
+        GpuSelection::First(count) => Ok(all.iter().take(*count as usize).collect()),
+        GpuSelection::List(indices) => indices
+            .iter()
+            .map(|index| all.iter().find(|gpu| gpu.index == *index))
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| format!("GPUs {indices:?} were asked for, and the container sees 0 to {}", seen.max(1) - 1)),
+    }
+}
+
+/// Takes the largest size back to what the smallest GPU holds, twice per rank, as nccl-tests does.
+fn fit(collective: &Collective, chosen: &[&Gpu], ranks_per_gpu: u32) -> Result<Collective, String> {
+    const GIB: u64 = 1 << 30;
+    let memory = chosen.iter().map(|gpu| gpu.memory_bytes).min().unwrap_or(0);
+    // nccl-tests 2.19.6, src/common.cu: 1 GiB for each 16 GiB, at most 4, and 1 more for NCCL.
+    let reserve = (memory.div_ceil(16 * GIB) * GIB).min(4 * GIB) + GIB;
+    let limit = memory.saturating_sub(reserve) / 2 / u64::from(ranks_per_gpu.max(1));
+    let mut fitting = collective.clone();
+    let largest = collective.sizes().into_iter().rfind(|size| *size <= limit);
+    match largest {
+        _ if collective.max_bytes <= limit => {}
+        Some(largest) => fitting.max_bytes = largest,
+        None => {
+            let wanted = collective.min_bytes;
+            return Err(format!("the smallest size is {wanted} B, and a rank can have {limit} B of the GPU's memory"));
+        }
+    }
+    Ok(fitting)
+}
+
+/// The first folder that takes a file.
+fn writable_directory(wanted: &str) -> Option<PathBuf> {
+    let candidates = [wanted, "/tmp", "/dev/shm"].map(PathBuf::from);
+    candidates.into_iter().find(|directory| tempfile::tempfile_in(directory).is_ok())
+}
+
+/// The file behind the barrier: it has no name, and ranks inherit it.
+fn barrier_file(directory: &Path) -> io::Result<File> {
+    let file = tempfile::tempfile_in(directory)?;
+    Barrier::prepare(&file)?;
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?;
+    Ok(file)
+}
+
+/// Puts the ranks' measurements together.
+#[derive(Default)]
+struct Table {
+    open: BTreeMap<(u32, u64, Placement), Vec<Timing>>,
+    ready: BTreeMap<(u32, u64, Placement), Measured>,
+}
+
+impl Table {
+    /// Takes one in; gives the row that it completes.
+    fn add(&mut self, timing: Timing, ranks: usize, collective: &Collective) -> Option<Row> {
+        let (index, size) = (timing.data_type_index, timing.size_bytes);
+        let key = (index, size, timing.placement);
+        let timings = self.open.entry(key).or_default();
+        timings.push(timing);
+        if timings.len() < ranks {
+            return None;
+        }
+        let timings = self.open.remove(&key)?;
+        self.ready.insert(key, mean(&timings));
+        let data_type = *collective.data_types.get(index as usize)?;
+        let (out, inside) = ((index, size, Placement::OutOfPlace), (index, size, Placement::InPlace));
+        if !self.ready.contains_key(&out) || !self.ready.contains_key(&inside) {
+            return None;
+        }
+        let count = size / data_type.size();
+        Some(Row {
+            data_type,
+            size_bytes: count * data_type.size(),
+            count,
+            out_of_place: self.ready.remove(&out)?,
+            in_place: self.ready.remove(&inside)?,
+        })
+    }
+}
+
+fn mean(timings: &[Timing]) -> Measured {
+    let times = || timings.iter().map(|timing| timing.time_us);
+    Measured {
+        time_us: times().sum::<f64>() / timings.len() as f64,
+        min_time_us: times().fold(f64::INFINITY, f64::min),
+        max_time_us: times().fold(0.0, f64::max),
+        wrong: timings.iter().map(|timing| timing.wrong).sum(),
+        first_wrong: timings.iter().find_map(|timing| timing.first_wrong.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::run::{DataType, WrongElement};
+
+    fn gpu(index: u32, memory_bytes: u64) -> Gpu {
+        Gpu {
+            index,
+            name: "GPU".into(),
+            pci_address: String::new(),
+            memory_bytes,
+            compute_capability: (9, 0),
+            ecc: None,
+            numa_node: None,
+            gpu_direct_rdma: None,
+            dma_buf: None,
+        }
+    }
+
+    fn collective(min_bytes: u64, max_bytes: u64) -> Collective {
+        Collective {
+            min_bytes,
+            max_bytes,
+            step_factor: 2,
+            step_bytes: 0,
+            iterations: 20,
+            warmup: 1,
+            data_types: vec![DataType::Float],
+            check: true,
+        }
+    }
+
+    #[test]
+    fn gpus_are_chosen_or_missed_by_name() {
+        let all = [gpu(0, 0), gpu(1, 0)];
+        let chosen = |wanted| select(&wanted, &all).map(|gpus| gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>());
+        assert_eq!(chosen(GpuSelection::All), Ok(vec![0, 1]));
+        assert_eq!(chosen(GpuSelection::First(1)), Ok(vec![0]));
+        assert_eq!(chosen(GpuSelection::List(vec![1, 0])), Ok(vec![1, 0]));
+        assert_eq!(chosen(GpuSelection::First(3)), Err("3 GPUs were asked for, and the container sees 2".into()));
+        let error = chosen(GpuSelection::List(vec![2])).unwrap_err();
+        assert_eq!(error, "GPUs [2] were asked for, and the container sees 0 to 1");
+    }
+
+    #[test]
+    fn sizes_fit_the_smallest_gpu() {
+        const GIB: u64 = 1 << 30;
+        let (large, small) = (gpu(0, 80 * GIB), gpu(1, 16 * GIB));
+        let max = |wanted: &Collective, gpus: &[&Gpu], per_gpu| fit(wanted, gpus, per_gpu).map(|fit| fit.max_bytes);
+        assert_eq!(max(&collective(8, 16 * GIB), &[&large], 1), Ok(16 * GIB));
+        // 16 GiB less 2 is 14, of which a buffer gets 7: the sizes are powers of two.
+        assert_eq!(max(&collective(GIB, 16 * GIB), &[&large, &small], 1), Ok(4 * GIB));
+        assert_eq!(max(&collective(GIB, 16 * GIB), &[&small], 4), Ok(GIB));
+        let error = max(&collective(8 * GIB, 16 * GIB), &[&small], 1).unwrap_err();
+        assert!(error.contains("8589934592 B") && error.contains("7516192768 B"), "{error}");
+    }
+
+    #[test]
+    fn a_row_has_every_rank_and_both_placements() {
+        let mut table = Table::default();
+        let asked = collective(10, 10);
+        let timing = |placement, time_us, wrong| Timing {
+            data_type_index: 0,
+            size_bytes: 10,
+            placement,
+            time_us,
+            wrong: Some(wrong),
+            first_wrong: (wrong > 0).then_some(WrongElement { rank: 1, index: 0, found_bits: 1, expected_bits: 0 }),
+        };
+        assert_eq!(table.add(timing(Placement::OutOfPlace, 1.0, 0), 2, &asked), None);
+        // A rank may be ahead of another by one measurement.
+        assert_eq!(table.add(timing(Placement::InPlace, 5.0, 0), 2, &asked), None);
+        assert_eq!(table.add(timing(Placement::OutOfPlace, 3.0, 2), 2, &asked), None);
+        let row = table.add(timing(Placement::InPlace, 5.0, 0), 2, &asked).unwrap();
+        assert_eq!((row.size_bytes, row.count), (8, 2));
+        let out = &row.out_of_place;
+        assert_eq!((out.time_us, out.min_time_us, out.max_time_us, out.wrong), (2.0, 1.0, 3.0, Some(2)));
+        assert_eq!(out.first_wrong.as_ref().map(|wrong| wrong.rank), Some(1));
+        assert_eq!((row.in_place.wrong, row.in_place.first_wrong), (Some(0), None));
+    }
+}

@@ -136,7 +136,7 @@ impl<'a> Supervisor<'a> {
             Ok(chosen) => self.run_ranks(&chosen)?,
         };
         let after = Counters::read(Path::new("/sys/class"));
-        say(&AgentMessage::Counters(after.since(&before)))?;
+        say(&AgentMessage::Counters { deltas: after.since(&before) })?;
         self.end_ranks();
         for (rank, process) in (0_u32..).zip(&self.ranks) {
             let (text, omitted_bytes) = process.process.files.read_log();

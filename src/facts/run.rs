@@ -180,7 +180,9 @@ pub enum AgentMessage {
         text: String,
     },
     /// Counters of the RDMA devices and network interfaces around the collectives.
-    Counters(Vec<CounterDelta>),
+    Counters {
+        deltas: Vec<CounterDelta>,
+    },
     /// The last message.
     Finished {
         ending: AgentEnding,

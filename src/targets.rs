@@ -17,7 +17,16 @@ pub struct Target {
     pub minimum_nccl: Option<NcclVersion>,
     /// The platform starts jobs with python3.
     pub needs_python3: bool,
+    /// `NCCL_*` variables that the platform sets in every job, over the image's own.
+    pub nccl_presets: &'static [(&'static str, &'static str)],
     pub source: &'static str,
+}
+
+impl Target {
+    /// What the platform sets a variable to in every job.
+    pub fn nccl_preset(&self, name: &str) -> Option<&'static str> {
+        self.nccl_presets.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
 }
 
 /// Every target known.
@@ -30,6 +39,16 @@ static PAI_DLC: Target = Target {
     minimum_cuda: Some(CudaVersion::new(12, 1)),
     minimum_nccl: Some(NcclVersion::new(2, 19, 0)),
     needs_python3: true,
+    // The page's table of default variables; NCCL_IB_TC, NCCL_IB_SL and NCCL_IB_TIMEOUT stay unset.
+    nccl_presets: &[
+        ("NCCL_DEBUG", "INFO"),
+        ("NCCL_SOCKET_IFNAME", "eth0"),
+        ("NCCL_IB_GID_INDEX", "1"),
+        ("NCCL_IB_HCA", "erdma"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "8"),
+        ("NCCL_MIN_NCHANNELS", "16"),
+        ("NCCL_NET_PLUGIN", "none"),
+    ],
     source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
 };
 
@@ -41,6 +60,7 @@ static ECS: Target = Target {
     minimum_cuda: None,
     minimum_nccl: None,
     needs_python3: false,
+    nccl_presets: &[],
     source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
 };
 
@@ -51,6 +71,7 @@ static ACK: Target = Target {
     minimum_cuda: None,
     minimum_nccl: None,
     needs_python3: false,
+    nccl_presets: &[],
     source: "Alibaba Cloud help, ACK, \"Accelerate container networks with eRDMA\", read 2026-11",
 };
 
@@ -62,6 +83,7 @@ static CCE: Target = Target {
     minimum_cuda: None,
     minimum_nccl: None,
     needs_python3: false,
+    nccl_presets: &[],
     source: "Baidu AI Cloud, doc/CCE/s/Qmknnud7o, read 2026-11",
 };
 

@@ -6,10 +6,6 @@ use crate::facts::NcclSetting;
 use crate::nccl_settings::{InterfaceFilter, parse_number};
 use crate::versions::NcclVersion;
 
-/// What PAI-DLC sets in every job, over Env and files of the image (Alibaba Cloud help, PAI, "Use eRDMA for distributed
-/// training", read 2026-11).
-const PAI_PRESETS: [(&str, &str); 4] =
-    [("NCCL_SOCKET_IFNAME", "eth0"), ("NCCL_IB_GID_INDEX", "1"), ("NCCL_IB_HCA", "erdma"), ("NCCL_NET_PLUGIN", "none")];
 /// From here on NCCL chooses the GID index itself; before, the default is 0 (NVIDIA/nccl `src/transport/net_ib.cc`).
 const CHOOSES_GID: NcclVersion = NcclVersion::new(2, 21, 0);
 /// The instance types with most devices have four; the names are `erdma_0`, `erdma_1`, … (elastic-rdma-drivers).
@@ -38,8 +34,7 @@ pub(super) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
 
 /// What the target sets over the image's own value.
 fn preset(subject: &Subject<'_>, name: &str) -> Option<&'static str> {
-    let presets = if subject.target.id == "pai-dlc" { PAI_PRESETS.as_slice() } else { &[] };
-    presets.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    subject.target.nccl_preset(name)
 }
 
 /// `NCCL_IB_DISABLE=1 (/etc/nccl.conf)`

@@ -59,6 +59,21 @@ pub struct EngineInfo {
     pub arch: String,
 }
 
+/// What the daemon says about its machine (`/info`); empty where it does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineHost {
+    pub hostname: String,
+    /// Release of its kernel.
+    pub kernel: String,
+    /// Names of the OCI runtimes, sorted.
+    pub runtimes: Vec<String>,
+    pub default_runtime: String,
+    /// Where it looks for CDI specifications (Docker 25 and newer, where CDI is switched on).
+    pub cdi_directories: Vec<String>,
+    /// CDI devices that it found (API 1.50 and newer).
+    pub cdi_devices: Vec<String>,
+}
+
 /// A connected engine. Clones share the connection settings.
 #[derive(Debug, Clone)]
 pub struct Engine {
@@ -76,13 +91,38 @@ impl Engine {
         let negotiated = call(endpoint, "negotiating the API version", CONTROL_TIMEOUT, negotiation).await;
         let docker = negotiated.map_err(|error| not_a_daemon(error, endpoint))?;
         let api_version = docker.client_version().to_string();
-        let prefix = format!("/v{api_version}");
-        let docker = docker.with_request_modifier(move |request| adapt(request, &prefix));
+        let docker = correct(docker, &api_version);
         // This one carries the version, so a daemon that does not speak it says so here and not in the midst of a build.
         let version = call(endpoint, "reading the daemon's version", CONTROL_TIMEOUT, docker.version()).await?;
         let info = describe(endpoint, api_version, version);
         tracing::debug!(?info, source = %endpoint.source(), "connected");
         Ok(Self { docker, endpoint: endpoint.clone(), info })
+    }
+
+    /// The same engine on connections of its own, for another runtime: those of this value end with the runtime that opened
+    /// them.
+    pub(super) fn reopen(&self) -> Result<Self, DockerError> {
+        let docker = correct(open(&self.endpoint)?, &self.info.api_version);
+        Ok(Self { docker, endpoint: self.endpoint.clone(), info: self.info.clone() })
+    }
+
+    /// What the daemon says about its machine, as far as containers with GPUs need it.
+    pub async fn host(&self) -> Result<EngineHost, DockerError> {
+        let info = self.call("reading the daemon's settings", CONTROL_TIMEOUT, self.docker.info()).await?;
+        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        runtimes.sort();
+        let discovered = info.discovered_devices.unwrap_or_default().into_iter();
+        Ok(EngineHost {
+            hostname: info.name.unwrap_or_default(),
+            kernel: info.kernel_version.unwrap_or_default(),
+            runtimes,
+            default_runtime: info.default_runtime.unwrap_or_default(),
+            cdi_directories: info.cdi_spec_dirs.unwrap_or_default(),
+            cdi_devices: discovered
+                .filter(|device| device.source.as_deref() == Some("cdi"))
+                .filter_map(|d| d.id)
+                .collect(),
+        })
     }
 
     /// What the daemon says about itself.
@@ -173,6 +213,12 @@ fn check_tls_files(endpoint: &Endpoint, tls: &TlsFiles) -> Result<(), DockerErro
         (None, Some(key)) => Err(fail(key, "has no cert.pem beside it")),
         _ => Ok(()),
     }
+}
+
+/// Makes every request right, see [`adapt`].
+fn correct(docker: Docker, api_version: &str) -> Docker {
+    let prefix = format!("/v{api_version}");
+    docker.with_request_modifier(move |request| adapt(request, &prefix))
 }
 
 /// Corrects two things in every request of the client library 0.21.1.

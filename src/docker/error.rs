@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bollard::errors::Error as ClientError;
@@ -62,6 +63,9 @@ pub enum DockerError {
     /// The connection broke, or what came over it is not what the API says.
     #[error("{operation} at {endpoint}: {detail}")]
     Protocol { endpoint: String, operation: String, detail: String },
+    /// A file of this machine, which was to be sent, cannot be read.
+    #[error("{operation}: reading {}", path.display())]
+    LocalFile { operation: String, path: PathBuf, source: io::Error },
     /// The reference cannot be sent to a daemon.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
@@ -98,7 +102,7 @@ impl DockerError {
             Self::ImageNotFound { .. } => {
                 Some("check the name with `docker images`, or pull the image first".to_owned())
             }
-            Self::Daemon { .. } | Self::Protocol { .. } | Self::Reference(_) => None,
+            Self::Daemon { .. } | Self::Protocol { .. } | Self::LocalFile { .. } | Self::Reference(_) => None,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! - [`config`], [`endpoint`], [`address`], [`context_store`]: the settings of the Docker client, and the daemon's address
 //! - [`engine`], [`image`], `save`, `ssh`: the connection, and the images behind it
 //! - [`context`], [`build`], `buildkit`, `classic`, `podman`: building
+//! - [`container`], [`container_output`], [`upload`]: running one container and listening to it
 //! - [`auth`], [`push`], [`mod@reference`]: registries
 
 pub mod address;
@@ -15,6 +16,8 @@ mod build_run;
 mod buildkit;
 mod classic;
 pub mod config;
+pub mod container;
+pub mod container_output;
 pub mod context;
 pub mod context_store;
 pub mod endpoint;
@@ -30,3 +33,4 @@ pub mod reference;
 mod save;
 mod ssh;
 mod transcript;
+pub mod upload;

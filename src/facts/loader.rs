@@ -21,6 +21,10 @@ pub struct LoaderFacts {
     pub unindexed: Vec<String>,
     /// Parts of the configuration that were not read.
     pub problems: Vec<String>,
+    /// The loader that glibc programs of the image's architecture name (`/lib64/ld-linux-x86-64.so.2`), as its real path;
+    /// `None`: the image has none, as those of musl, and starts no such program.
+    #[serde(default)]
+    pub program_loader: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

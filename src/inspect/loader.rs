@@ -308,7 +308,18 @@ impl<'a> Loader<'a> {
             gone: self.gone(),
             unindexed: self.unindexed(),
             problems: self.problems.clone(),
+            program_loader: self.program_loader(),
         }
+    }
+
+    /// What the kernel starts for a glibc program (`PT_INTERP`; the names are glibc's ABI, `shlib-versions`).
+    fn program_loader(&self) -> Option<String> {
+        let path = match self.architecture.as_str() {
+            "amd64" => "lib64/ld-linux-x86-64.so.2",
+            "arm64" => "lib/ld-linux-aarch64.so.1",
+            _ => return None,
+        };
+        self.library(path).as_deref().map(absolute)
     }
 
     /// Files that the cache names and the image does not have.
@@ -414,6 +425,25 @@ mod tests {
         let config = super::super::config_facts(&image.config);
         let loader = Loader::load(&image.rootfs, &config, &fixture.architecture);
         loader.find_for("libnccl.so.2", &chain).map(|found| (found.path, found.how))
+    }
+
+    #[test]
+    fn the_loader_of_glibc_programs() {
+        let loader = |fixture: &Fixture| fixture.facts().loader.program_loader;
+        let mut fixture = Fixture::good();
+        assert_eq!(loader(&fixture), None);
+        // musl's own is none.
+        fixture.library("lib/ld-musl-x86_64.so.1", &Library::new("libc.musl-x86_64.so.1"));
+        assert_eq!(loader(&fixture), None);
+        fixture.link("lib64/ld-linux-x86-64.so.2", "../lib/x86_64-linux-gnu/ld-2.31.so");
+        assert_eq!(loader(&fixture), None, "the link dangles");
+        fixture.library("lib/x86_64-linux-gnu/ld-2.31.so", &Library::new("ld-linux-x86-64.so.2"));
+        assert_eq!(loader(&fixture).as_deref(), Some("/lib/x86_64-linux-gnu/ld-2.31.so"));
+        let mut arm = Fixture::plain("ubuntu", "22.04", "jammy", "arm64");
+        arm.link("lib64/ld-linux-x86-64.so.2", "x").file("lib64/x", "ELF");
+        assert_eq!(loader(&arm), None);
+        arm.file("lib/ld-linux-aarch64.so.1", "ELF");
+        assert_eq!(loader(&arm).as_deref(), Some("/lib/ld-linux-aarch64.so.1"));
     }
 
     fn with_nccl(fixture: &mut Fixture, directory: &str) {

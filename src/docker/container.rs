@@ -1,0 +1,601 @@
+//! Containers of an engine: create, fill, watch, start, wait, remove.
+//!
+//! Input: a [`ContainerSpec`]. Output: a [`Container`], which is removed on every path: by [`Container::remove`], or when
+//! the value is dropped. Files go in through the API, so that the engine may be on another machine; output comes out of
+//! [`super::container_output`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use bollard::errors::Error as ClientError;
+use bollard::models::{
+    ContainerCreateBody, ContainerState, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
+};
+use bollard::query_parameters::{
+    AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, KillContainerOptionsBuilder,
+    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+    WaitContainerOptionsBuilder,
+};
+use futures_util::StreamExt;
+
+use super::container_output::ContainerOutput;
+use super::engine::{CONTROL_TIMEOUT, Engine, STORE_TIMEOUT};
+use super::error::{DockerError, from_client};
+use super::upload::{Upload, stream_archive};
+
+/// Creating a container may copy what an image has at its volumes; starting one waits for the GPU runtime.
+const START_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// How long the removal of a dropped container may take.
+const DROP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long an engine may take to make a container that nobody waits for any more.
+const LATE_CREATION: Duration = Duration::from_secs(5);
+
+/// How often to look.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A container as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerSpec {
+    /// Id or name of a local image.
+    pub image: String,
+    /// `None`: the image's own. With another entrypoint the image's command is not used.
+    pub entrypoint: Option<Vec<String>>,
+    /// `None`: the image's own.
+    pub command: Option<Vec<String>>,
+    /// Over the image's; `None` removes a variable of the image.
+    pub env: Vec<(String, Option<String>)>,
+    /// `None`: the image's own.
+    pub user: Option<String>,
+    /// `None`: the image's own.
+    pub working_dir: Option<String>,
+    /// Docker's network mode: `host`, `none`, `bridge`, or a network's name.
+    pub network: String,
+    pub ipc: Ipc,
+    pub ulimits: Vec<Ulimit>,
+    /// Capabilities without `CAP_`, as `IPC_LOCK`.
+    pub capabilities: Vec<String>,
+    pub devices: Vec<Device>,
+    pub mounts: Vec<Bind>,
+    pub gpus: Gpus,
+    pub privileged: bool,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl ContainerSpec {
+    /// A container of an image with nothing but its own settings and no network.
+    pub fn new(image: &str) -> ContainerSpec {
+        ContainerSpec {
+            image: image.to_owned(),
+            entrypoint: None,
+            command: None,
+            env: Vec::new(),
+            user: None,
+            working_dir: None,
+            network: "none".to_owned(),
+            ipc: Ipc::Own { shm_bytes: None },
+            ulimits: Vec::new(),
+            capabilities: Vec::new(),
+            devices: Vec::new(),
+            mounts: Vec::new(),
+            gpus: Gpus::None,
+            privileged: false,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// Whose shared memory it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ipc {
+    /// The host's `/dev/shm`.
+    Host,
+    /// Its own, of this size in bytes; `None`: the engine's default, which is 64 MB in Docker.
+    Own { shm_bytes: Option<u64> },
+}
+
+/// A resource limit; soft and hard are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ulimit {
+    /// Docker's name, as `memlock`.
+    pub name: String,
+    /// In bytes for `memlock` and `stack`; -1: unlimited.
+    pub value: i64,
+}
+
+/// A device node, or a directory of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub host: String,
+    pub container: String,
+    /// Of `r`, `w` and `m`.
+    pub permissions: String,
+}
+
+impl Device {
+    /// A node under its own name, to be read and written.
+    pub fn node(path: &str) -> Device {
+        Device { host: path.to_owned(), container: path.to_owned(), permissions: "rw".to_owned() }
+    }
+}
+
+/// A file or directory of the host inside the container. One that is not there is an error, never made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    pub source: String,
+    pub target: String,
+    pub read_only: bool,
+}
+
+/// What is asked of the engine for GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gpus {
+    /// Nothing.
+    None,
+    /// NVIDIA's container toolkit (`docker run --gpus`).
+    Nvidia(NvidiaGpus),
+    /// Names of CDI devices, as `nvidia.com/gpu=all`.
+    Cdi(Vec<String>),
+}
+
+/// Which GPUs NVIDIA's container toolkit gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NvidiaGpus {
+    All,
+    /// The first so many.
+    Count(u32),
+    /// By index or UUID.
+    Ids(Vec<String>),
+}
+
+/// What the toolkit is to mount: the driver's libraries for CUDA, and NVML. Without these words the image's
+/// `NVIDIA_DRIVER_CAPABILITIES` decides, and `graphics` alone gives no libcuda.
+const GPU_CAPABILITIES: [&str; 3] = ["gpu", "compute", "utility"];
+
+/// A container of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedContainer {
+    pub id: String,
+    pub name: String,
+    /// As the container was made with: a name or an id.
+    pub image: String,
+    /// `created`, `running`, `exited`, …
+    pub state: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What became of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerEnd {
+    pub running: bool,
+    pub exit_code: i64,
+    /// The kernel killed a process of it for memory.
+    pub out_of_memory: bool,
+    /// The engine's words, where it could not start it; else empty.
+    pub error: String,
+}
+
+/// What an engine does not grant, by its own words at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The resource limit of this name: the daemon may not raise it.
+    Ulimit(&'static str),
+    /// The capabilities: the daemon does not have them itself.
+    Capabilities,
+}
+
+/// Finds in the words of an engine (runc, crun) what it does not grant.
+///
+/// Numbers of limits are those of Linux on x86-64 and AArch64 (`asm-generic/resource.h`).
+pub fn refused(message: &str) -> Option<Refused> {
+    let lower = message.to_ascii_lowercase();
+    if !lower.contains("not permitted") && !lower.contains("permission denied") {
+        return None;
+    }
+    // runc before and after 1.0: `setting rlimits for ready process caused "error setting rlimit type 8: …"`.
+    let number = lower.split_once("setting rlimit type ").map(|(_, rest)| rest);
+    let number = number.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());
+    // crun: ``setrlimit `RLIMIT_MEMLOCK`: Operation not permitted``.
+    let name = lower.split_once("rlimit_").map(|(_, rest)| rest);
+    match (number, name) {
+        (Some(8), _) => Some(Refused::Ulimit("memlock")),
+        (Some(3), _) => Some(Refused::Ulimit("stack")),
+        (_, Some(name)) if name.starts_with("memlock") => Some(Refused::Ulimit("memlock")),
+        (_, Some(name)) if name.starts_with("stack") => Some(Refused::Ulimit("stack")),
+        _ if lower.contains("unable to apply caps") => Some(Refused::Capabilities),
+        _ => None,
+    }
+}
+
+/// A container that was created. It is removed, whatever state it is in, when this value is dropped.
+#[derive(Debug)]
+pub struct Container {
+    engine: Engine,
+    /// The name, until the engine has said the id.
+    id: String,
+    /// The engine has not answered yet whether there is one.
+    uncertain: bool,
+    removed: bool,
+}
+
+impl Engine {
+    /// Makes a container under a name of its own.
+    ///
+    /// The container is removed again if this future is dropped before it is done.
+    ///
+    /// # Errors
+    /// The engine does not make it: no such image ([`DockerError::ImageNotFound`]), or a setting that it refuses.
+    pub async fn create_container(&self, spec: &ContainerSpec) -> Result<Container, DockerError> {
+        let name = unique_name();
+        let operation = format!("creating a container of the image {}", spec.image);
+        let options = CreateContainerOptionsBuilder::default().name(&name).build();
+        let mut container = Container { engine: self.clone(), id: name, uncertain: true, removed: false };
+        let request = self.client().create_container(Some(options), body(spec));
+        match self.call(&operation, START_TIMEOUT, request).await {
+            Ok(created) => {
+                for warning in created.warnings {
+                    tracing::info!("{operation}: {warning}");
+                }
+                container.id = created.id;
+                container.uncertain = false;
+                Ok(container)
+            }
+            Err(error) => {
+                // An answer is a refusal; without one the container may be there nevertheless.
+                container.removed = matches!(error, DockerError::Daemon { .. });
+                Err(match error {
+                    DockerError::Daemon { status: 404, ref message, .. }
+                        if message.to_ascii_lowercase().contains("no such image") =>
+                    {
+                        DockerError::ImageNotFound { endpoint: self.endpoint().to_string(), operation }
+                    }
+                    other => other,
+                })
+            }
+        }
+    }
+
+    /// Every container, running or not, that has the label, sorted by name.
+    pub async fn list_labelled(&self, label: &str) -> Result<Vec<ListedContainer>, DockerError> {
+        let filters = HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let operation = format!("listing the containers with the label {label}");
+        let listing = self.client().list_containers(Some(options));
+        let containers = self.call(&operation, CONTROL_TIMEOUT, listing).await?;
+        let mut listed: Vec<ListedContainer> = containers
+            .into_iter()
+            .filter_map(|container| {
+                Some(ListedContainer {
+                    id: container.id?,
+                    name: container.names.unwrap_or_default().first()?.trim_start_matches('/').to_owned(),
+                    image: container.image.unwrap_or_default(),
+                    state: container.state.map(|state| state.to_string()).unwrap_or_default(),
+                    labels: container.labels.unwrap_or_default().into_iter().collect(),
+                })
+            })
+            .collect();
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    /// Removes a container in any state, with its volumes. Returns whether there was one.
+    pub async fn remove_container(&self, id: &str) -> Result<bool, DockerError> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        let removal = self.client().remove_container(id, Some(options));
+        match self.call(&format!("removing the container {id}"), STORE_TIMEOUT, removal).await {
+            Ok(()) => Ok(true),
+            Err(DockerError::Daemon { status: 404, .. }) => Ok(false),
+            // `removal of container … is already in progress`
+            Err(DockerError::Daemon { status: 409, .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Container {
+    /// The engine's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The first twelve digits of the id, as people know them.
+    pub fn short_id(&self) -> &str {
+        self.id.get(..12).unwrap_or(&self.id)
+    }
+
+    /// Puts files and directories into the file system, before or after the start.
+    ///
+    /// # Errors
+    /// A local file cannot be read ([`DockerError::LocalFile`]), or the engine does not take the archive.
+    pub async fn upload(&self, files: &[Upload]) -> Result<(), DockerError> {
+        let operation = format!("putting files into the container {}", self.short_id());
+        let options = UploadToContainerOptionsBuilder::default().path("/").build();
+        let (archive, outcome) = stream_archive(files.to_vec());
+        let request =
+            self.engine.client().upload_to_container(&self.id, Some(options), bollard::body_try_stream(archive));
+        let answer = self.engine.call(&operation, START_TIMEOUT, request).await;
+        // What broke the stream is the better explanation of a request that failed.
+        match outcome.await {
+            Ok(Err((path, source))) => Err(DockerError::LocalFile { operation, path, source }),
+            Ok(Ok(())) | Err(_) => answer,
+        }
+    }
+
+    /// Listens to stdout and stderr. To miss nothing, this is done before the start.
+    pub async fn attach(&self) -> Result<ContainerOutput, DockerError> {
+        let operation = format!("reading the output of the container {}", self.short_id());
+        let options = AttachContainerOptionsBuilder::default().stream(true).stdout(true).stderr(true).build();
+        let request = self.engine.client().attach_container(&self.id, Some(options));
+        let attached = self.engine.call(&operation, CONTROL_TIMEOUT, request).await?;
+        Ok(ContainerOutput::new(attached.output, self.engine.endpoint().clone(), operation))
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`DockerError::Daemon`] with the engine's words, which say whether host or image is at fault.
+    pub async fn start(&self) -> Result<(), DockerError> {
+        let operation = format!("starting the container {}", self.short_id());
+        self.engine.call(&operation, START_TIMEOUT, self.engine.client().start_container(&self.id, None)).await
+    }
+
+    /// Waits for the end of a container that was started, however long that takes. Returns its exit code: 128 and the
+    /// signal's number, where a signal ended it.
+    pub async fn wait(&self) -> Result<i64, DockerError> {
+        let operation = format!("waiting for the container {}", self.short_id());
+        let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
+        let answer = self.engine.client().wait_container(&self.id, Some(options)).next().await;
+        match answer {
+            Some(Ok(response)) => Ok(response.status_code),
+            // The client library makes an error of every exit code but zero.
+            Some(Err(ClientError::DockerContainerWaitError { code, error })) => {
+                if !error.is_empty() {
+                    tracing::debug!("{operation}: {error}");
+                }
+                Ok(code)
+            }
+            Some(Err(error)) => Err(from_client(error, self.engine.endpoint(), &operation)),
+            None => Err(DockerError::Protocol {
+                endpoint: self.engine.endpoint().to_string(),
+                operation,
+                detail: "the answer ended before the container did".to_owned(),
+            }),
+        }
+    }
+
+    /// What the engine knows of its end.
+    pub async fn inspect(&self) -> Result<ContainerEnd, DockerError> {
+        let operation = format!("inspecting the container {}", self.short_id());
+        let request = self.engine.client().inspect_container(&self.id, None);
+        let state = self.engine.call(&operation, CONTROL_TIMEOUT, request).await?.state.unwrap_or_default();
+        let ContainerState { running, exit_code, oom_killed, error, .. } = state;
+        Ok(ContainerEnd {
+            running: running.unwrap_or_default(),
+            exit_code: exit_code.unwrap_or_default(),
+            out_of_memory: oom_killed.unwrap_or_default(),
+            error: error.unwrap_or_default(),
+        })
+    }
+
+    /// Sends a signal, as `SIGTERM`. Returns whether the container was running.
+    pub async fn kill(&self, signal: &str) -> Result<bool, DockerError> {
+        let operation = format!("sending {signal} to the container {}", self.short_id());
+        let options = KillContainerOptionsBuilder::default().signal(signal).build();
+        let request = self.engine.client().kill_container(&self.id, Some(options));
+        match self.engine.call(&operation, CONTROL_TIMEOUT, request).await {
+            Ok(()) => Ok(true),
+            // 409: `is not running`; 404: it is gone.
+            Err(DockerError::Daemon { status: 404 | 409, .. }) => Ok(false),
+            // Docker before 20.10 says the same with 500.
+            Err(DockerError::Daemon { message, .. }) if message.contains("is not running") => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes it, in any state, with its volumes. One that is gone already is no error.
+    ///
+    /// # Errors
+    /// The engine does not remove it; the drop of the value then tries once more.
+    pub async fn remove(mut self) -> Result<(), DockerError> {
+        let removed = self.engine.remove_container(&self.id).await;
+        self.removed = removed.is_ok();
+        removed.map(drop)
+    }
+}
+
+impl Drop for Container {
+    /// Waits until the container is gone, on a connection and a thread of its own: the runtime that the value was made in
+    /// may be ending.
+    fn drop(&mut self) {
+        if self.removed {
+            return;
+        }
+        let (engine, id, uncertain) = (self.engine.clone(), self.id.clone(), self.uncertain);
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| format!("starting a runtime: {error}"))?;
+            let work = async move {
+                let engine = engine.reopen().map_err(|error| error.to_string())?;
+                let deadline = Instant::now() + LATE_CREATION;
+                loop {
+                    match engine.remove_container(&id).await {
+                        Ok(false) if uncertain && Instant::now() < deadline => tokio::time::sleep(POLL).await,
+                        Ok(_) => return Ok(()),
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+            };
+            runtime
+                .block_on(async { tokio::time::timeout(DROP_TIMEOUT, work).await })
+                .unwrap_or_else(|_| Err(format!("no answer after {} s", DROP_TIMEOUT.as_secs())))
+        });
+        let outcome = removal.join().unwrap_or_else(|_| Err("the removal panicked".to_owned()));
+        if let Err(error) = outcome {
+            tracing::warn!("a container was left behind, `rdmaprep clean` removes it: {error}");
+        }
+    }
+}
+
+/// A name that no other container has.
+fn unique_name() -> String {
+    let random = || RandomState::new().hash_one((Instant::now(), std::process::id()));
+    format!("rdmaprep-{:016x}", random() ^ random().rotate_left(32))
+}
+
+fn body(spec: &ContainerSpec) -> ContainerCreateBody {
+    let some = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
+    let (ipc_mode, shm_size) = match spec.ipc {
+        Ipc::Host => (Some("host".to_owned()), None),
+        Ipc::Own { shm_bytes } => (None, shm_bytes.and_then(|bytes| i64::try_from(bytes).ok())),
+    };
+    let env = spec.env.iter().map(|(name, value)| match value {
+        Some(value) => format!("{name}={value}"),
+        // API: "A variable without = is removed from the environment, rather than to have an empty value."
+        None => name.clone(),
+    });
+    let device = |device: &Device| DeviceMapping {
+        path_on_host: Some(device.host.clone()),
+        path_in_container: Some(device.container.clone()),
+        cgroup_permissions: Some(device.permissions.clone()),
+    };
+    let mount = |bind: &Bind| Mount {
+        typ: Some(MountType::BIND),
+        source: Some(bind.source.clone()),
+        target: Some(bind.target.clone()),
+        read_only: Some(bind.read_only),
+        ..Mount::default()
+    };
+    let ulimit = |limit: &Ulimit| ResourcesUlimits {
+        name: Some(limit.name.clone()),
+        soft: Some(limit.value),
+        hard: Some(limit.value),
+    };
+    let host_config = HostConfig {
+        network_mode: Some(spec.network.clone()),
+        ipc_mode,
+        shm_size,
+        ulimits: Some(spec.ulimits.iter().map(ulimit).collect()),
+        cap_add: some(spec.capabilities.clone()),
+        devices: Some(spec.devices.iter().map(device).collect()),
+        device_requests: device_request(&spec.gpus).map(|request| vec![request]),
+        mounts: Some(spec.mounts.iter().map(mount).collect()),
+        privileged: Some(spec.privileged),
+        ..HostConfig::default()
+    };
+    ContainerCreateBody {
+        image: Some(spec.image.clone()),
+        entrypoint: spec.entrypoint.clone(),
+        cmd: spec.command.clone(),
+        env: some(env.collect()),
+        user: spec.user.clone(),
+        working_dir: spec.working_dir.clone(),
+        labels: Some(spec.labels.clone().into_iter().collect()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        tty: Some(false),
+        host_config: Some(host_config),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn device_request(gpus: &Gpus) -> Option<DeviceRequest> {
+    let nvidia = |count: Option<i64>, device_ids: Option<Vec<String>>| DeviceRequest {
+        driver: Some(String::new()),
+        count,
+        device_ids,
+        capabilities: Some(vec![GPU_CAPABILITIES.map(str::to_owned).to_vec()]),
+        options: None,
+    };
+    Some(match gpus {
+        Gpus::None => return None,
+        Gpus::Nvidia(NvidiaGpus::All) => nvidia(Some(-1), None),
+        Gpus::Nvidia(NvidiaGpus::Count(count)) => nvidia(Some(i64::from(*count)), None),
+        Gpus::Nvidia(NvidiaGpus::Ids(ids)) => nvidia(None, Some(ids.clone())),
+        Gpus::Cdi(names) => DeviceRequest {
+            driver: Some("cdi".to_owned()),
+            device_ids: Some(names.clone()),
+            ..DeviceRequest::default()
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_engines_that_refuse_a_limit() {
+        let memlock = Some(Refused::Ulimit("memlock"));
+        for (message, expected) in [
+            // Docker 20.10.24 with runc 1.1.5, whose daemon lacks CAP_SYS_RESOURCE.
+            (
+                "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown",
+                memlock.clone(),
+            ),
+            // runc before 1.0.
+            (
+                "OCI runtime create failed: container_linux.go:349: starting container process caused \"process_linux.go:449: container init caused \\\"process_linux.go:436: setting rlimits for ready process caused \\\\\\\"error setting rlimit type 8: operation not permitted\\\\\\\"\\\"\": unknown",
+                memlock.clone(),
+            ),
+            ("crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted: OCI permission denied", memlock),
+            (
+                "error during container init: error setting rlimits for ready process: error setting rlimit type 3: operation not permitted: unknown",
+                Some(Refused::Ulimit("stack")),
+            ),
+            ("error during container init: error setting rlimit type 80: operation not permitted", None),
+            (
+                "runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown",
+                Some(Refused::Capabilities),
+            ),
+            ("exec: \"/agent\": permission denied: unknown", None),
+            ("error setting rlimit type 8: invalid argument", None),
+        ] {
+            assert_eq!(refused(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_body_of_a_request() {
+        let mut spec = ContainerSpec::new("sha256:ab");
+        spec.env = vec![("A".into(), Some("1=2".into())), ("B".into(), None), ("C".into(), Some(String::new()))];
+        spec.network = "host".into();
+        spec.ipc = Ipc::Host;
+        spec.ulimits = vec![Ulimit { name: "memlock".into(), value: -1 }];
+        spec.capabilities = vec!["IPC_LOCK".into()];
+        spec.devices = vec![Device::node("/dev/infiniband/uverbs0")];
+        spec.mounts = vec![Bind { source: "/a".into(), target: "/b".into(), read_only: true }];
+        spec.gpus = Gpus::Nvidia(NvidiaGpus::All);
+        let json = serde_json::to_value(body(&spec)).unwrap();
+        assert_eq!(json["Env"], serde_json::json!(["A=1=2", "B", "C="]));
+        let host = &json["HostConfig"];
+        assert_eq!(
+            (&host["NetworkMode"], &host["IpcMode"], &host["Privileged"]),
+            (&"host".into(), &"host".into(), &false.into())
+        );
+        assert_eq!(host["Ulimits"], serde_json::json!([{"Name": "memlock", "Soft": -1, "Hard": -1}]));
+        assert_eq!(host["CapAdd"], serde_json::json!(["IPC_LOCK"]));
+        assert_eq!(host["Devices"][0]["PathInContainer"], "/dev/infiniband/uverbs0");
+        assert_eq!(
+            host["Mounts"],
+            serde_json::json!([{"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": true}])
+        );
+        assert_eq!(
+            host["DeviceRequests"],
+            serde_json::json!([{"Driver": "", "Count": -1, "Capabilities": [["gpu", "compute", "utility"]]}])
+        );
+        assert!(json.get("Entrypoint").is_none() && json.get("User").is_none() && host.get("ShmSize").is_none());
+    }
+
+    #[test]
+    fn requests_for_gpus() {
+        let json = |gpus| serde_json::to_value(device_request(&gpus)).unwrap();
+        assert!(json(Gpus::None).is_null());
+        assert_eq!(json(Gpus::Nvidia(NvidiaGpus::Count(2)))["Count"], 2);
+        let ids = json(Gpus::Nvidia(NvidiaGpus::Ids(vec!["0".into(), "3".into()])));
+        assert_eq!((&ids["DeviceIDs"], ids.get("Count")), (&serde_json::json!(["0", "3"]), None));
+        let cdi = json(Gpus::Cdi(vec!["nvidia.com/gpu=all".into()]));
+        assert_eq!(cdi, serde_json::json!({"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}));
+    }
+}

@@ -12,7 +12,7 @@ use super::nccl::{Communicator, Nccl};
 use super::pattern::expected_bits;
 use crate::facts::run::{Collective, DataType, Failure, Placement, Plant, WrongElement};
 use std::ffi::{CStr, c_void};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The kernels, for the driver to compile: PTX ISA 8.1 at most, which every driver since CUDA 12.1 reads.
 const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels/all_reduce.ptx"), "\0").as_bytes()) {
@@ -26,6 +26,10 @@ const THREADS: u32 = 256;
 const MAX_BLOCKS: u64 = 8192;
 /// What a receive buffer holds before a checked operation: NaN in every type.
 const POISON: u32 = 0xffff_ffff;
+/// How fast the driver clears new memory of `ncclMemAlloc` in the background, at least. Operations meanwhile take a tenth
+/// longer: on an H200 (driver 580, NCCL 2.28.3) for 43 ms after 8 GiB and 64 ms after 12 GiB, 200 GB/s. nccl-tests does not
+/// wait, and its first sizes show it; its second cycle (`-N 2`) does not.
+const CLEARED_BYTES_PER_S: f64 = 50e9;
 /// Seed of the data that is timed; nccl-tests' number.
 const TIMED_SEED: u64 = 99;
 
@@ -42,6 +46,8 @@ pub struct Bench<'a> {
     kernels: Vec<Kernels>,
     buffers: Buffers,
     max_bytes: u64,
+    /// When the driver has cleared the buffers.
+    cleared: Instant,
 }
 
 struct Kernels {
@@ -99,7 +105,21 @@ impl<'a> Bench<'a> {
             None => cuda.allocate(bytes),
         };
         let buffers = Buffers { send: take()?, receive: take()?, result: cuda.allocate(16)? };
-        Ok(Bench { cuda, nccl, communicator, stream, rank, ranks, barrier, plant, kernels, buffers, max_bytes })
+        let cleared = Instant::now() + Duration::from_secs_f64(2.0 * bytes as f64 / CLEARED_BYTES_PER_S);
+        Ok(Bench {
+            cuda,
+            nccl,
+            communicator,
+            stream,
+            rank,
+            ranks,
+            barrier,
+            plant,
+            kernels,
+            buffers,
+            max_bytes,
+            cleared,
+        })
     }
 
     /// Starts one operation. `iteration` moves it through the buffers, past what caches still hold.
@@ -132,7 +152,7 @@ impl<'a> Bench<'a> {
         self.complete()
     }
 
-    /// The untimed operations before the table: every size by factors of two.
+    /// The untimed operations before the table: every size by factors of two. Returns when the buffers are clear.
     pub fn warm_up(&self, data_type: DataType, collective: &Collective) -> Result<(), Failure> {
         let mut size = collective.min_bytes;
         while size > 0 && size <= collective.max_bytes {
@@ -143,6 +163,7 @@ impl<'a> Bench<'a> {
             let Some(next) = size.checked_mul(2) else { break };
             size = next;
         }
+        std::thread::sleep(self.cleared.saturating_duration_since(Instant::now()));
         Ok(())
     }
 

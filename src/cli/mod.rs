@@ -2,6 +2,7 @@
 
 mod build;
 mod check;
+mod clean;
 mod destinations;
 mod diff;
 mod error;
@@ -93,6 +94,8 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what differs between two images that matters here
     Diff(diff::DiffArgs),
+    /// Remove containers that an interrupted run left
+    Clean(clean::CleanArgs),
 }
 
 /// Parses the arguments of this process and runs.
@@ -114,6 +117,7 @@ pub fn run() -> Exit {
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
+        Command::Clean(args) => clean::run(args, &cli.global, &mut output),
     };
     match result.and_then(|exit| output.finish().map(|()| exit)) {
         Ok(exit) => exit,

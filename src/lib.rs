@@ -25,6 +25,7 @@ pub mod fabric;
 pub mod facts;
 pub mod image;
 pub mod inspect;
+pub mod launch;
 pub mod nccl_settings;
 pub mod plan;
 pub mod policy;

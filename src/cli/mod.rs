@@ -3,6 +3,7 @@
 mod agent;
 mod build;
 mod check;
+mod clean;
 mod destinations;
 mod diff;
 mod error;
@@ -94,6 +95,8 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what differs between two images that matters here
     Diff(diff::DiffArgs),
+    /// Remove containers that an interrupted run left
+    Clean(clean::CleanArgs),
     /// Run inside a container
     #[command(subcommand, hide = true)]
     Agent(agent::AgentPart),
@@ -118,6 +121,7 @@ pub fn run() -> Exit {
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
+        Command::Clean(args) => clean::run(args, &cli.global, &mut output),
         Command::Agent(part) => agent::run(part),
     };
     match result.and_then(|exit| output.finish().map(|()| exit)) {

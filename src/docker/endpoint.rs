@@ -5,6 +5,7 @@
 //! default socket. Nothing is contacted here.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::address::{Address, AddressError, TlsFiles, parse_host};
@@ -136,6 +137,20 @@ impl Endpoint {
         &self.address
     }
 
+    /// Whether the address is a socket or a loopback port of this machine. Something may stand behind it that leads
+    /// elsewhere.
+    pub fn is_on_this_machine(&self) -> bool {
+        match &self.address {
+            Address::Unix { .. } => true,
+            Address::Http { authority } | Address::Https { authority, .. } => {
+                let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+            Address::Ssh(_) => false,
+        }
+    }
+
     /// What named the endpoint.
     pub fn source(&self) -> &EndpointSource {
         &self.source
@@ -196,6 +211,17 @@ mod tests {
             (resolve(None, None, &env(&[("DOCKER_HOST", "")], None), None), "unix:///var/run/docker.sock (default)"),
         ] {
             assert_eq!(format!("{endpoint} ({})", endpoint.source()), expected);
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_machine() {
+        let resolved = |host: &str| resolve(Some(host), None, &env(&[], None), None).is_on_this_machine();
+        for host in ["unix:///run/d.sock", "tcp://127.0.0.1:2375", "tcp://localhost:1", "tcp://[::1]:2375"] {
+            assert!(resolved(host), "{host}");
+        }
+        for host in ["tcp://gpu-1:2375", "tcp://10.0.0.1:2375", "ssh://root@localhost"] {
+            assert!(!resolved(host), "{host}");
         }
     }
 

@@ -12,6 +12,8 @@ pub static ERDMA: Fabric = Fabric {
     id: "erdma",
     title: "Alibaba eRDMA",
     driver: "erdma",
+    // elastic-rdma-drivers, kernel/src/erdma_hw.h (PCI_VENDOR_ID_ALIBABA).
+    pci_vendor: "0x1ded",
     // Both pages install these four; librdmacm1 took a new name with the 64-bit time transition of Ubuntu 24.04.
     apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     // elastic-rdma-drivers, scripts/patches/0014.

@@ -17,6 +17,8 @@ pub struct Fabric {
     pub title: &'static str,
     /// Name of the verbs driver: `lib<driver>-rdmav<N>.so`, `driver <driver>`.
     pub driver: &'static str,
+    /// PCI vendor of its devices, as sysfs has it.
+    pub pci_vendor: &'static str,
     /// Packages that a job needs. Each inner list holds the names that one package has in different distributions, in the
     /// order to try.
     pub apt_packages: &'static [&'static [&'static str]],

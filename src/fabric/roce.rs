@@ -9,6 +9,8 @@ pub static ROCE: Fabric = Fabric {
     id: "roce",
     title: "RoCE on mlx5",
     driver: "mlx5",
+    // Linux, include/linux/pci_ids.h (PCI_VENDOR_ID_MELLANOX).
+    pci_vendor: "0x15b3",
     apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     published_version: None,
     public_mirror: None,

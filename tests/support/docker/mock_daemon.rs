@@ -12,6 +12,8 @@ pub struct Request {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
+    /// Without the framing of chunks.
+    pub body: Vec<u8>,
 }
 
 impl Request {
@@ -41,6 +43,13 @@ impl Reply {
         let head =
             format!("HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
         self.write(format!("{head}{body}").as_bytes());
+    }
+
+    /// Switches to a raw stream, as the answer to an attach, and writes these bytes into it.
+    pub fn upgrade(&mut self, bytes: &[u8]) {
+        let head = "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n";
+        self.write(head.as_bytes());
+        self.write(bytes);
     }
 
     /// The head of an answer in chunks.
@@ -153,8 +162,21 @@ fn read_request(stream: &TcpStream) -> Option<Request> {
             None => break,
         }
     }
-    let request = Request { method, path, headers };
-    let length: u64 = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    std::io::copy(&mut reader.take(length), &mut std::io::sink()).ok()?;
+    let mut request = Request { method, path, headers, body: Vec::new() };
+    if request.header("transfer-encoding") == Some("chunked") {
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let length = u64::from_str_radix(line.trim(), 16).ok()?;
+            (&mut reader).take(length).read_to_end(&mut request.body).ok()?;
+            reader.read_line(&mut String::new()).ok()?;
+            if length == 0 {
+                break;
+            }
+        }
+    } else {
+        let length: u64 = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        reader.take(length).read_to_end(&mut request.body).ok()?;
+    }
     Some(request)
 }

@@ -1,0 +1,625 @@
+//! What this host offers a container: GPUs, the driver's libraries, RDMA devices, CDI specifications.
+//!
+//! Input: `/dev`, `/proc`, `/sys`, `/etc/ld.so.cache` and the directories of CDI below a root, which is `/` outside of tests.
+//! Output: a [`Host`]. What is not there is left out; what is there and cannot be read is a problem that the host names.
+
+use crate::docker::engine::EngineHost;
+use crate::inspect::parse_cache;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// What a host offers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Host {
+    pub hostname: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// GPUs that have a node, in the order of NVML: by PCI address.
+    pub gpus: Vec<HostGpu>,
+    /// Nodes that every CUDA process needs: `/dev/nvidiactl`, `/dev/nvidia-uvm`, …
+    pub gpu_control_nodes: Vec<String>,
+    /// Version of the kernel's driver.
+    pub driver_version: Option<String>,
+    pub driver_libraries: Vec<HostLibrary>,
+    /// Sorted by name.
+    pub rdma_devices: Vec<HostRdmaDevice>,
+    /// `/dev/infiniband/rdma_cm` is there.
+    pub has_rdma_cm: bool,
+    /// GPUs that a CDI specification names.
+    pub cdi_gpus: Vec<CdiDevice>,
+    /// `nvidia-container-runtime-hook`, where it is on the PATH: Docker then has the driver `nvidia` for `--gpus`.
+    pub toolkit_hook: Option<String>,
+    /// What is there and could not be read.
+    pub problems: Vec<String>,
+}
+
+/// A GPU with its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostGpu {
+    /// The number in the node's name, which need not be NVML's.
+    pub minor: u32,
+    /// `/dev/nvidia0`
+    pub node: String,
+    /// As `0000:1a:00.0`; `None`: the driver's files do not say.
+    pub pci_address: Option<String>,
+    pub model: Option<String>,
+}
+
+/// A library of the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLibrary {
+    /// The name that programs ask for: `libcuda.so.1`.
+    pub soname: String,
+    /// The file, links resolved: `/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14`.
+    pub path: String,
+}
+
+/// An RDMA device of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRdmaDevice {
+    pub name: String,
+    /// PCI vendor, as `0x1ded`.
+    pub vendor: Option<String>,
+    pub pci_address: Option<String>,
+    /// `/dev/infiniband/uverbs0`; `None`: it has no node, as without the module `ib_uverbs`.
+    pub node: Option<String>,
+}
+
+/// A device that a CDI specification names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CdiDevice {
+    /// `nvidia.com/gpu=0`
+    pub name: String,
+    /// The specification.
+    pub file: String,
+}
+
+/// Whether the engine's host is this one, so that what is here can be given to its containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Locality {
+    Local,
+    /// It is not, or not certainly; why, in a sentence.
+    Remote(String),
+}
+
+/// Where CDI specifications are, if the engine does not say (CDI specification 0.5, "Specification directories").
+pub const CDI_DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+
+/// The kind of NVIDIA's CDI devices (nvidia-ctk).
+const CDI_GPU_KIND: &str = "nvidia.com/gpu";
+
+const TOOLKIT_HOOK: &str = "nvidia-container-runtime-hook";
+
+/// Nodes that are not of one GPU. NVSwitch and modeset are none of CUDA's.
+const CONTROL_NODES: [&str; 3] = ["dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools"];
+
+/// Libraries that a CUDA program and NVML need, by the names that they are asked for (libnvidia-container,
+/// `src/nvc_info.c`, "utility" and "compute"). The driver of a container asks for them by these names.
+const DRIVER_LIBRARIES: [&str; 7] = [
+    "libcuda.so.1",
+    "libcudadebugger.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-nvvm70.so.4",
+    "libnvidia-cfg.so.1",
+];
+
+/// A library whose name has the driver's version: `libnvidia-gpucomp.so.550.54.14`.
+const VERSIONED_LIBRARY: &str = "libnvidia-gpucomp.so.";
+
+/// Where drivers put their libraries, besides what the loader's cache says.
+const LIBRARY_DIRECTORIES: [&str; 5] =
+    ["usr/local/nvidia/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib/nvidia"];
+
+/// As many links as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// Looks at the host whose root is `root`. `path_variable` is the PATH to search for the toolkit; `cdi_directories` are the
+/// engine's, or [`CDI_DIRECTORIES`].
+pub fn load_host<D: AsRef<str>>(root: &Path, path_variable: &str, cdi_directories: &[D]) -> Host {
+    let tree = Tree { root };
+    let mut problems = Vec::new();
+    let driver_version = tree.text("proc/driver/nvidia/version").and_then(|text| parse_driver_version(&text));
+    Host {
+        hostname: tree.line("proc/sys/kernel/hostname").unwrap_or_default(),
+        kernel: tree.line("proc/sys/kernel/osrelease").unwrap_or_default(),
+        gpus: load_gpus(&tree, &mut problems),
+        gpu_control_nodes: control_nodes(&tree),
+        driver_libraries: load_libraries(&tree, driver_version.as_deref(), &mut problems),
+        driver_version,
+        rdma_devices: load_rdma_devices(&tree),
+        has_rdma_cm: tree.exists("dev/infiniband/rdma_cm"),
+        cdi_gpus: load_cdi(&tree, cdi_directories, &mut problems),
+        toolkit_hook: find_program(&tree, path_variable, TOOLKIT_HOOK),
+        problems,
+    }
+}
+
+/// Compares the engine's host with this one. `endpoint_is_local`: the engine's address is a socket or port of this machine,
+/// which a tunnel, a virtual machine (Docker Desktop) or a socket inside a container can be, too.
+pub fn locality(endpoint_is_local: bool, engine: &EngineHost, host: &Host) -> Locality {
+    if !endpoint_is_local {
+        return Locality::Remote("the engine is on another machine".to_owned());
+    }
+    if engine.hostname != host.hostname || engine.kernel != host.kernel {
+        return Locality::Remote(format!(
+            "the engine runs on {} (Linux {}), and this is {} (Linux {})",
+            engine.hostname, engine.kernel, host.hostname, host.kernel
+        ));
+    }
+    Locality::Local
+}
+
+/// Files below a root. Paths have no leading slash.
+struct Tree<'a> {
+    root: &'a Path,
+}
+
+impl Tree<'_> {
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Whether there is something, also a link that leads nowhere.
+    fn exists(&self, path: &str) -> bool {
+        fs::symlink_metadata(self.at(path)).is_ok()
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn line(&self, path: &str) -> Option<String> {
+        self.text(path).map(|text| text.trim().to_owned()).filter(|line| !line.is_empty())
+    }
+
+    /// Names in a directory, sorted; none where it is not there.
+    fn list(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.at(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The last name of what a link leads to.
+    fn link_name(&self, path: &str) -> Option<String> {
+        let target = fs::read_link(self.at(path)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// The file that a path leads to, as an absolute path below the root; links stay below it.
+    fn resolve(&self, path: &str) -> Option<String> {
+        let mut links = 0;
+        let mut done: Vec<String> = Vec::new();
+        let mut todo: Vec<String> = parts(Path::new(path));
+        while let Some(part) = todo.pop() {
+            if part == ".." {
+                done.pop();
+                continue;
+            }
+            done.push(part);
+            let current = done.join("/");
+            let metadata = fs::symlink_metadata(self.at(&current)).ok()?;
+            if metadata.is_symlink() {
+                links += 1;
+                if links > MAX_LINKS {
+                    return None;
+                }
+                let target = fs::read_link(self.at(&current)).ok()?;
+                done.pop();
+                if target.is_absolute() {
+                    done.clear();
+                }
+                todo.extend(parts(&target));
+            }
+        }
+        let path = done.join("/");
+        fs::metadata(self.at(&path)).is_ok_and(|metadata| metadata.is_file()).then(|| format!("/{path}"))
+    }
+}
+
+/// The parts of a path, the last first.
+fn parts(path: &Path) -> Vec<String> {
+    let part = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        Component::ParentDir => Some("..".to_owned()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(part).collect()
+}
+
+/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 …`: the first word that is a version. The open
+/// module says `NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build …`.
+fn parse_driver_version(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_version = |word: &&str| {
+        let mut numbers = word.split('.');
+        word.contains('.') && numbers.all(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
+    };
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+fn load_gpus(tree: &Tree<'_>, problems: &mut Vec<String>) -> Vec<HostGpu> {
+    let mut gpus = Vec::new();
+    for address in tree.list("proc/driver/nvidia/gpus") {
+        let path = format!("proc/driver/nvidia/gpus/{address}/information");
+        let Some(text) = tree.text(&path) else {
+            problems.push(format!("/{path} cannot be read"));
+            continue;
+        };
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name))?.1;
+            Some(value.trim().to_owned())
+        };
+        let Some(minor) = field("Device Minor").and_then(|minor| minor.parse().ok()) else {
+            problems.push(format!("/{path} has no device minor"));
+            continue;
+        };
+        gpus.push(HostGpu {
+            minor,
+            node: format!("/dev/nvidia{minor}"),
+            pci_address: Some(address),
+            model: field("Model"),
+        });
+    }
+    gpus.sort_by(|a, b| a.pci_address.cmp(&b.pci_address));
+    let known: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
+    // In a container the nodes may be there without the driver's files, and the files without the nodes.
+    let minors = tree.list("dev").into_iter().filter_map(|name| name.strip_prefix("nvidia")?.parse::<u32>().ok());
+    let nodes: BTreeSet<u32> = minors.collect();
+    gpus.retain(|gpu| nodes.contains(&gpu.minor));
+    let unknown = nodes.difference(&known);
+    gpus.extend(unknown.map(|minor| HostGpu {
+        minor: *minor,
+        node: format!("/dev/nvidia{minor}"),
+        pci_address: None,
+        model: None,
+    }));
+    gpus
+}
+
+fn control_nodes(tree: &Tree<'_>) -> Vec<String> {
+    let mut nodes: Vec<String> =
+        CONTROL_NODES.into_iter().filter(|path| tree.exists(path)).map(|path| format!("/{path}")).collect();
+    // `nvidia-cap1` and `nvidia-cap2` are those of MIG.
+    nodes.extend(tree.list("dev/nvidia-caps").into_iter().map(|name| format!("/dev/nvidia-caps/{name}")));
+    nodes
+}
+
+fn load_libraries(tree: &Tree<'_>, version: Option<&str>, problems: &mut Vec<String>) -> Vec<HostLibrary> {
+    let cache = match fs::read(tree.at("etc/ld.so.cache")) {
+        Ok(bytes) => parse_cache(&bytes).unwrap_or_else(|error| {
+            problems.push(format!("/etc/ld.so.cache cannot be read: {error}"));
+            Vec::new()
+        }),
+        Err(_) => Vec::new(),
+    };
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    };
+    let mut names: BTreeSet<String> = DRIVER_LIBRARIES.map(str::to_owned).into();
+    let cached = cache.iter().filter(|entry| entry.fits(architecture));
+    names.extend(cached.clone().map(|entry| entry.name.clone()).filter(|name| name.starts_with(VERSIONED_LIBRARY)));
+    for directory in LIBRARY_DIRECTORIES {
+        names.extend(tree.list(directory).into_iter().filter(|name| name.starts_with(VERSIONED_LIBRARY)));
+    }
+    let library = |soname: String| {
+        let by_cache = cached.clone().filter(|entry| entry.name == soname).map(|entry| entry.path.clone());
+        let by_directory = LIBRARY_DIRECTORIES.iter().map(|directory| format!("{directory}/{soname}"));
+        let files: Vec<String> = by_cache
+            .chain(by_directory)
+            .filter(|path| !is_no_driver(path))
+            .filter_map(|path| tree.resolve(&path))
+            .filter(|path| !is_no_driver(path))
+            .collect();
+        // Beside the driver's there may be what an older one left behind.
+        let matching = version.and_then(|version| files.iter().find(|path| path.ends_with(&format!(".so.{version}"))));
+        Some(HostLibrary { path: matching.or(files.first())?.clone(), soname })
+    };
+    names.into_iter().filter_map(library).collect()
+}
+
+/// The toolkit's stubs are for linking, and its `compat` libraries for other drivers.
+fn is_no_driver(path: &str) -> bool {
+    path.split('/').any(|part| part == "stubs" || part == "compat")
+}
+
+fn load_rdma_devices(tree: &Tree<'_>) -> Vec<HostRdmaDevice> {
+    let verbs: Vec<(String, String)> = tree
+        .list("sys/class/infiniband_verbs")
+        .into_iter()
+        .filter_map(|node| Some((tree.line(&format!("sys/class/infiniband_verbs/{node}/ibdev"))?, node)))
+        .collect();
+    let device = |name: String| {
+        let directory = format!("sys/class/infiniband/{name}/device");
+        let node = verbs.iter().find(|(device, _)| *device == name).map(|(_, node)| format!("dev/infiniband/{node}"));
+        HostRdmaDevice {
+            vendor: tree.line(&format!("{directory}/vendor")),
+            pci_address: tree.link_name(&directory).filter(|name| name.contains(':')),
+            node: node.filter(|node| tree.exists(node)).map(|node| format!("/{node}")),
+            name,
+        }
+    };
+    tree.list("sys/class/infiniband").into_iter().map(device).collect()
+}
+
+fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Vec<String>) -> Vec<CdiDevice> {
+    let mut devices = Vec::new();
+    for directory in directories {
+        let directory = directory.as_ref();
+        for name in tree.list(directory) {
+            let is_json = name.ends_with(".json");
+            if !is_json && !name.ends_with(".yaml") && !name.ends_with(".yml") {
+                continue;
+            }
+            let file = format!("{directory}/{name}");
+            let Some(text) = tree.text(&file) else {
+                problems.push(format!("{file} cannot be read"));
+                continue;
+            };
+            let specification = if is_json { parse_cdi_json(&text) } else { parse_cdi_yaml(&text) };
+            let Some((kind, names)) = specification else {
+                problems.push(format!("{file} is no CDI specification"));
+                continue;
+            };
+            if kind == CDI_GPU_KIND {
+                let device = |name| CdiDevice { name: format!("{kind}={name}"), file: file.clone() };
+                devices.extend(names.into_iter().map(device));
+            }
+        }
+    }
+    devices
+}
+
+/// Kind and names of the devices.
+fn parse_cdi_json(text: &str) -> Option<(String, Vec<String>)> {
+    let specification: serde_json::Value = serde_json::from_str(text).ok()?;
+    let name = |device: &serde_json::Value| Some(device.get("name")?.as_str()?.to_owned());
+    let devices = specification.get("devices").and_then(serde_json::Value::as_array)?;
+    Some((specification.get("kind")?.as_str()?.to_owned(), devices.iter().filter_map(name).collect()))
+}
+
+/// The same of the YAML that nvidia-ctk and podman write: block style, `devices` and `kind` at the top. Everything else in
+/// it is passed over by its indentation.
+fn parse_cdi_yaml(text: &str) -> Option<(String, Vec<String>)> {
+    let (mut kind, mut names, mut in_devices, mut item_indent) = (None, Vec::new(), false, None);
+    for line in text.lines() {
+        let content = line.trim_start();
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let indent = line.len() - content.len();
+        let is_item = content.starts_with("- ") || content == "-";
+        if indent == 0 && !is_item {
+            in_devices = content.trim_end() == "devices:";
+            kind = yaml_value(content, "kind").or(kind);
+            continue;
+        }
+        if !in_devices {
+            continue;
+        }
+        let own = *item_indent.get_or_insert(indent);
+        let field = match content.strip_prefix("- ") {
+            Some(field) if indent == own => Some(field.trim_start()),
+            None if indent == own + 2 => Some(content),
+            Some(_) | None => None,
+        };
+        names.extend(field.and_then(|field| yaml_value(field, "name")));
+    }
+    Some((kind?, names))
+}
+
+/// The value of `key: value`, without quotes.
+fn yaml_value(line: &str, key: &str) -> Option<String> {
+    let value = line.strip_prefix(key)?.strip_prefix(':')?.trim();
+    Some(value.trim_matches(['"', '\'']).to_owned())
+}
+
+fn find_program(tree: &Tree<'_>, path_variable: &str, name: &str) -> Option<String> {
+    let directories = path_variable.split(':').filter(|directory| directory.starts_with('/'));
+    directories.map(|directory| format!("{}/{name}", directory.trim_end_matches('/'))).find(|path| tree.exists(path))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::image_fixture::ld_cache_bytes;
+    use std::os::unix::fs::symlink;
+
+    /// A host as files, with nothing on it.
+    pub(crate) struct FakeHost {
+        pub dir: tempfile::TempDir,
+    }
+
+    impl FakeHost {
+        pub(crate) fn new() -> FakeHost {
+            FakeHost { dir: tempfile::tempdir().unwrap() }
+        }
+
+        pub(crate) fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &FakeHost {
+            let path = self.dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+            self
+        }
+
+        pub(crate) fn link(&self, path: &str, target: &str) -> &FakeHost {
+            let path = self.dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(target, path).unwrap();
+            self
+        }
+
+        pub(crate) fn load(&self) -> Host {
+            load_host(self.dir.path(), "/usr/bin:/opt/bin", &CDI_DIRECTORIES)
+        }
+
+        fn gpu(&self, address: &str, minor: u32) -> &FakeHost {
+            // /proc/driver/nvidia/gpus/0000:04:00.0/information of driver 550, with its tabs.
+            let text = format!(
+                "Model: \t\t NVIDIA H200\nIRQ:   \t\t 250\nGPU UUID: \t GPU-1\nBus Type: \t PCIe\n\
+                 Bus Location: \t {address}\nDevice Minor: \t {minor}\nGPU Excluded:\t No\n"
+            );
+            self.file(&format!("proc/driver/nvidia/gpus/{address}/information"), text)
+        }
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        assert_eq!(FakeHost::new().load(), Host::default());
+    }
+
+    #[test]
+    fn gpus_are_in_the_order_of_their_addresses() {
+        let fake = FakeHost::new();
+        fake.gpu("0000:1a:00.0", 1).gpu("0000:04:00.0", 3).gpu("0000:9c:00.0", 7);
+        for name in
+            ["nvidia1", "nvidia3", "nvidia9", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia-caps/nvidia-cap1"]
+        {
+            fake.file(&format!("dev/{name}"), "");
+        }
+        fake.file(
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024\nGCC version:  gcc 11.4.0\n",
+        );
+        let host = fake.load();
+        let gpus: Vec<_> = host.gpus.iter().map(|gpu| (gpu.node.as_str(), gpu.pci_address.as_deref())).collect();
+        // Number 7 has no node, number 9 is not among the driver's files.
+        let expected =
+            [("/dev/nvidia3", Some("0000:04:00.0")), ("/dev/nvidia1", Some("0000:1a:00.0")), ("/dev/nvidia9", None)];
+        assert_eq!(gpus, expected);
+        assert_eq!(host.gpus[0].model.as_deref(), Some("NVIDIA H200"));
+        assert_eq!(host.gpu_control_nodes, ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps/nvidia-cap1"]);
+        assert_eq!(host.driver_version.as_deref(), Some("550.54.14"));
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (x@y)  Thu\n";
+        assert_eq!(parse_driver_version(open).as_deref(), Some("570.86.15"));
+        assert_eq!(parse_driver_version("NVRM version: none\n"), None);
+    }
+
+    #[test]
+    fn driver_libraries_are_the_driver_s() {
+        let fake = FakeHost::new();
+        let flags = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
+        fake.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  x\n");
+        // The cache has a stub and an older driver's file first.
+        let cache = [
+            (flags, "libcuda.so.1", "/usr/local/cuda/lib64/stubs/libcuda.so.1", 0),
+            (flags, "libcuda.so.1", "/opt/old/libcuda.so.1", 0),
+            (flags, "libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", 0),
+            (flags, "libnvidia-gpucomp.so.550.54.14", "/usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.550.54.14", 0),
+        ];
+        fake.file("etc/ld.so.cache", ld_cache_bytes(&cache));
+        fake.file("usr/local/cuda/lib64/stubs/libcuda.so.1", "");
+        fake.file("opt/old/libcuda.so.535.1", "").link("opt/old/libcuda.so.1", "libcuda.so.535.1");
+        fake.file("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14", "");
+        fake.link("usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so");
+        fake.link("usr/lib/x86_64-linux-gnu/libcuda.so", "../x86_64-linux-gnu/./libcuda.so.550.54.14");
+        fake.file("usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.550.54.14", "");
+        // Not in the cache, and a link into the toolkit's compat directory.
+        fake.file("usr/lib64/libnvidia-ml.so.550.54.14", "")
+            .link("usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.550.54.14");
+        fake.file("usr/local/cuda/compat/libnvidia-nvvm.so.4", "");
+        fake.link("usr/lib64/libnvidia-nvvm.so.4", "/usr/local/cuda/compat/libnvidia-nvvm.so.4");
+        fake.link("usr/lib64/libnvidia-cfg.so.1", "libnvidia-cfg.so.1");
+        let host = fake.load();
+        let libraries: Vec<_> = host.driver_libraries.iter().map(|l| (l.soname.as_str(), l.path.as_str())).collect();
+        assert_eq!(
+            libraries,
+            [
+                ("libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14"),
+                ("libnvidia-gpucomp.so.550.54.14", "/usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.550.54.14"),
+                ("libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.550.54.14"),
+            ]
+        );
+        fake.file("etc/ld.so.cache", "damaged");
+        assert!(fake.load().problems[0].starts_with("/etc/ld.so.cache cannot be read"));
+    }
+
+    #[test]
+    fn rdma_devices_have_their_nodes() {
+        let fake = FakeHost::new();
+        for (name, uverbs, vendor, address) in
+            [("erdma_0", "uverbs1", "0x1ded", "0000:00:07.0"), ("mlx5_0", "uverbs0", "0x15b3", "0000:3b:00.0")]
+        {
+            fake.file(&format!("sys/devices/pci/{address}/vendor"), format!("{vendor}\n"));
+            fake.link(&format!("sys/class/infiniband/{name}/device"), &format!("../../../devices/pci/{address}"));
+            fake.file(&format!("sys/class/infiniband_verbs/{uverbs}/ibdev"), format!("{name}\n"));
+        }
+        fake.file("sys/class/infiniband_verbs/abi_version", "6\n");
+        fake.file("dev/infiniband/uverbs1", "").file("dev/infiniband/rdma_cm", "");
+        let host = fake.load();
+        let device = |name: &str, vendor: &str, address: &str, node: Option<&str>| HostRdmaDevice {
+            name: name.to_owned(),
+            vendor: Some(vendor.to_owned()),
+            pci_address: Some(address.to_owned()),
+            node: node.map(str::to_owned),
+        };
+        assert_eq!(
+            host.rdma_devices,
+            [
+                device("erdma_0", "0x1ded", "0000:00:07.0", Some("/dev/infiniband/uverbs1")),
+                device("mlx5_0", "0x15b3", "0000:3b:00.0", None)
+            ]
+        );
+        assert!(host.has_rdma_cm);
+    }
+
+    /// As `nvidia-ctk cdi generate` writes it, shortened.
+    const CDI_YAML: &str = "---\ncdiVersion: 0.5.0\ncontainerEdits:\n  deviceNodes:\n  - path: /dev/nvidiactl\n  hooks:\n  - args:\n    - nvidia-ctk\n    hookName: createContainer\n    name: hook\ndevices:\n- containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n      name: inner\n  name: \"0\"\n- name: GPU-3f\n  containerEdits: {}\n- containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n  name: all\nkind: nvidia.com/gpu\n";
+
+    #[test]
+    fn cdi_specifications_of_gpus() {
+        let fake = FakeHost::new();
+        fake.file("etc/cdi/nvidia.yaml", CDI_YAML);
+        fake.file("etc/cdi/other.yml", "kind: vendor.com/nic\ndevices:\n  - name: x\n").file("etc/cdi/README", "");
+        fake.file(
+            "var/run/cdi/gpu.json",
+            r#"{"kind":"nvidia.com/gpu","devices":[{"name":"mig"},{"containerEdits":{}}]}"#,
+        );
+        fake.file("var/run/cdi/bad.json", "{");
+        let host = fake.load();
+        let names: Vec<_> = host.cdi_gpus.iter().map(|device| (device.name.as_str(), device.file.as_str())).collect();
+        assert_eq!(
+            names,
+            [
+                ("nvidia.com/gpu=0", "/etc/cdi/nvidia.yaml"),
+                ("nvidia.com/gpu=GPU-3f", "/etc/cdi/nvidia.yaml"),
+                ("nvidia.com/gpu=all", "/etc/cdi/nvidia.yaml"),
+                ("nvidia.com/gpu=mig", "/var/run/cdi/gpu.json"),
+            ]
+        );
+        assert_eq!(host.problems, ["/var/run/cdi/bad.json is no CDI specification"]);
+        assert_eq!(
+            parse_cdi_yaml("kind: 'a/b'\ndevices:\n  - name: x\n    containerEdits:\n      name: y\n  - name: z\n"),
+            Some(("a/b".to_owned(), vec!["x".to_owned(), "z".to_owned()]))
+        );
+    }
+
+    #[test]
+    fn the_toolkit_is_searched_on_the_path() {
+        let fake = FakeHost::new();
+        fake.file("sbin/nvidia-container-runtime-hook", "");
+        assert_eq!(fake.load().toolkit_hook, None);
+        fake.file("opt/bin/nvidia-container-runtime-hook", "");
+        assert_eq!(fake.load().toolkit_hook.as_deref(), Some("/opt/bin/nvidia-container-runtime-hook"));
+    }
+
+    #[test]
+    fn an_engine_is_local_if_its_host_is_this_one() {
+        let host = Host { hostname: "a".into(), kernel: "6.1".into(), ..Host::default() };
+        let engine = |hostname: &str, kernel: &str| EngineHost {
+            hostname: hostname.to_owned(),
+            kernel: kernel.to_owned(),
+            ..EngineHost::default()
+        };
+        assert_eq!(locality(true, &engine("a", "6.1"), &host), Locality::Local);
+        assert!(matches!(locality(false, &engine("a", "6.1"), &host), Locality::Remote(_)));
+        for other in [engine("a", "6.10-linuxkit"), engine("b", "6.1"), engine("", "")] {
+            let Locality::Remote(why) = locality(true, &other, &host) else { panic!("{other:?}") };
+            assert!(why.contains("this is a (Linux 6.1)"), "{why}");
+        }
+    }
+}

@@ -22,6 +22,7 @@ pub mod fabric;
 pub mod facts;
 pub mod image;
 pub mod inspect;
+pub mod nccl_log;
 pub mod nccl_settings;
 pub mod plan;
 pub mod policy;

@@ -19,7 +19,6 @@ use std::sync::LazyLock;
 const MAX_TEXT: usize = 400;
 /// Distinct warnings kept from the start, and from the end.
 const MAX_WARNINGS: usize = 16;
-const MAX_NOTES: usize = 16;
 const MAX_CHANNEL_GROUPS: usize = 128;
 const MAX_PEERS: usize = 64;
 const MAX_SETTINGS: usize = 64;
@@ -654,6 +653,7 @@ static NODES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(" nNodes 
 static TELLING: LazyLock<Vec<Finder<'static>>> = LazyLock::new(|| {
     [
         "Test NCCL failure",
+        "Test CUDA failure",
         "uda failure",
         "libibverbs: Warning",
         "ddress already in use",

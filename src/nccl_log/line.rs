@@ -51,6 +51,10 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    fn other(line: &'a [u8]) -> Record<'a> {
+        Record { level: Level::Other, host: &[], pid: 0, tid: 0, device: None, message: line, lead: &[], place: &[] }
+    }
+
     /// NCCL's own time (`2026-01-02 03:04:05`), or the time that a container engine put in front.
     pub fn timestamp(&self) -> Option<&'a [u8]> {
         let lead = self.lead.trim_ascii();
@@ -82,13 +86,19 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Calls `each` with the records of a line, in order; with the whole line as [`Level::Other`] where there are none.
+/// Takes records, and knows the processes that it has taken some of.
+pub trait Sink {
+    fn knows(&self, host: &[u8], pid: u32) -> bool;
+    fn take(&mut self, record: &Record<'_>);
+}
+
+/// Gives the records of a line to `sink`, in order; the whole line as [`Level::Other`] where there are none.
 ///
-/// `knows` tells whether a process is known. Where a record is glued to the text before it (`…all ringshost-a:1:1 [0] NCCL
-/// INFO …`) it decides where the host begins.
-pub fn for_each_record<'a>(line: &'a [u8], knows: impl Fn(&[u8], u32) -> bool, mut each: impl FnMut(Record<'a>)) {
+/// Where a record is glued to the text before it (`…all ringshost-a:1:1 [0] NCCL INFO …`) a process that the sink knows
+/// tells where the host begins.
+pub fn split_records(line: &[u8], sink: &mut impl Sink) {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut pending: Option<Record<'a>> = None;
+    let mut pending: Option<Record<'_>> = None;
     let (mut start, mut from) = (0, 0);
     while let Some(found) = NCCL.find(&line[from..]) {
         let at = from + found;
@@ -97,16 +107,10 @@ pub fn for_each_record<'a>(line: &'a [u8], knows: impl Fn(&[u8], u32) -> bool, m
         let message = start + header.message;
         if let Some(mut previous) = pending.take() {
             let host = &line[start + header.host.0..start + header.host.1];
-            if !knows(host, header.pid) {
-                // A host that is known, or the neighbour's; else the whole word.
-                let suffix = (1..host.len())
-                    .find(|skip| knows(&host[*skip..], header.pid))
-                    .or_else(|| host.len().checked_sub(previous.host.len()).filter(|_| host.ends_with(previous.host)));
-                header.host.0 += suffix.unwrap_or(0);
-            }
+            header.host.0 += glued(host, header.pid, previous.host, sink);
             let end = start + lead_of_next(&line[start..start + header.host.0]);
             previous.message = line[start..end].trim_ascii_end();
-            each(previous);
+            sink.take(&previous);
         }
         pending = Some(Record {
             level: header.level,
@@ -122,25 +126,40 @@ pub fn for_each_record<'a>(line: &'a [u8], knows: impl Fn(&[u8], u32) -> bool, m
         from = message;
     }
     match pending {
-        Some(record) => each(record),
-        None => each(Record {
-            level: Level::Other,
-            host: &[],
-            pid: 0,
-            tid: 0,
-            device: None,
-            message: line,
-            lead: &[],
-            place: &[],
-        }),
+        Some(record) => sink.take(&record),
+        None => sink.take(&Record::other(line)),
     }
+}
+
+/// How much of the word before `:pid` belongs to the record before: up to a host that is known, or the neighbour's.
+fn glued(word: &[u8], pid: u32, neighbour: &[u8], sink: &impl Sink) -> usize {
+    if sink.knows(word, pid) {
+        return 0;
+    }
+    let known = (1..word.len()).find(|skip| sink.knows(&word[*skip..], pid));
+    known.unwrap_or_else(|| if word.ends_with(neighbour) { word.len() - neighbour.len() } else { 0 })
 }
 
 /// The first record of a line.
 pub fn parse_line(line: &[u8]) -> Record<'_> {
-    let mut first = None;
-    for_each_record(line, |_, _| false, |record| first = first.or(Some(record)));
-    first.unwrap_or_else(|| unreachable!("a line gives at least one record"))
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut from = 0;
+    while let Some(found) = NCCL.find(&line[from..]) {
+        let at = from + found;
+        from = at + 5;
+        let Some(header) = parse_header(line, at) else { continue };
+        return Record {
+            level: header.level,
+            host: &line[header.host.0..header.host.1],
+            pid: header.pid,
+            tid: header.tid,
+            device: header.device,
+            message: &line[header.message..],
+            lead: &line[..header.host.0],
+            place: &line[header.place.0..header.place.1],
+        };
+    }
+    Record::other(line)
 }
 
 /// Takes out ANSI escape sequences (`ESC [ … letter`).
@@ -359,11 +378,22 @@ mod tests {
         }
     }
 
+    struct Known<'a>(&'a [(&'a str, u32)], Vec<(String, u32, String)>);
+
+    impl Sink for Known<'_> {
+        fn knows(&self, host: &[u8], pid: u32) -> bool {
+            self.0.contains(&(text(host).as_str(), pid))
+        }
+
+        fn take(&mut self, record: &Record<'_>) {
+            self.1.push((text(record.host), record.pid, text(record.message)));
+        }
+    }
+
     fn split(line: &str, known: &[(&str, u32)]) -> Vec<(String, u32, String)> {
-        let mut found = Vec::new();
-        let knows = |host: &[u8], pid| known.contains(&(text(host).as_str(), pid));
-        for_each_record(line.as_bytes(), knows, |r| found.push((text(r.host), r.pid, text(r.message))));
-        found
+        let mut sink = Known(known, Vec::new());
+        split_records(line.as_bytes(), &mut sink);
+        sink.1
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! A process is one rank, or several (one thread per GPU): NCCL's prefix tells processes apart, not ranks. Every list has a
 //! bound, so a log of any length takes the same memory.
 
-use super::line::{Level, Record, for_each_record, strip_ansi};
+use super::line::{Level, Record, Sink, split_records, strip_ansi};
 use super::message::{
     ChannelLine, Direction, IbDevice, Membership, SocketInterface, Via, parse_channel, parse_ib_devices,
-    parse_interfaces, parse_membership, parse_virtual_device,
+    parse_interfaces, parse_membership, parse_via, parse_virtual_device,
 };
 use crate::versions::{NcclVersion, parse_nccl_version};
 use memchr::memmem::Finder;
@@ -294,14 +294,53 @@ impl RankEvidence {
 pub struct RankLog {
     facts: RankEvidence,
     milestones: Milestones,
-    /// Index of the group that the last channel line went to.
-    last_group: usize,
+    /// Where the last channel lines were counted.
+    recent: [Recent; 8],
+    oldest: usize,
     /// What the last record said, not yet as a text.
     last: Vec<u8>,
     /// A line without its colours.
     plain: Vec<u8>,
-    /// The host once more, to look at while the facts change.
-    host: Vec<u8>,
+}
+
+/// Bytes of `NET/IB/0/GDRDMA/Shared`, with room.
+const RECENT_TEXT: usize = 30;
+
+/// Lines of one group and peer, counted apart: of a thousand processes in turn, none has more than this in the cache.
+#[derive(Debug, Clone, Copy)]
+struct Recent {
+    via: [u8; RECENT_TEXT],
+    /// Zero: free.
+    length: u8,
+    direction: Direction,
+    peer: Option<u32>,
+    group: usize,
+    lines: u64,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { via: [0; RECENT_TEXT], length: 0, direction: Direction::Send, peer: None, group: usize::MAX, lines: 0 }
+    }
+}
+
+impl Recent {
+    fn is(&self, line: &ChannelLine<'_>) -> bool {
+        usize::from(self.length) == line.via.len()
+            && self.peer == line.peer
+            && self.direction == line.direction
+            && self.via[..line.via.len()] == *line.via
+    }
+}
+
+impl Sink for RankLog {
+    fn knows(&self, host: &[u8], pid: u32) -> bool {
+        self.facts.pid == pid && self.facts.host.as_bytes() == host
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
+        self.push(record);
+    }
 }
 
 /// What [`Phase`] is worked out from.
@@ -319,19 +358,10 @@ impl RankLog {
         if memchr::memchr(0x1b, line).is_some() {
             let mut plain = std::mem::take(&mut self.plain);
             strip_ansi(line, &mut plain);
-            self.push_plain(&plain);
+            split_records(&plain, self);
             self.plain = plain;
         } else {
-            self.push_plain(line);
-        }
-    }
-
-    fn push_plain(&mut self, line: &[u8]) {
-        let (host, pid) = (std::mem::take(&mut self.host), self.facts.pid);
-        for_each_record(line, |name, number| number == pid && name == host, |record| self.push(&record));
-        self.host = host;
-        if self.host.is_empty() {
-            self.host.extend_from_slice(self.facts.host.as_bytes());
+            split_records(line, self);
         }
     }
 
@@ -364,7 +394,13 @@ impl RankLog {
     /// What the log says so far.
     pub fn evidence(&self) -> RankEvidence {
         let last_line = (!self.last.is_empty()).then(|| kept(&self.last));
-        RankEvidence { phase: self.phase(), last_line, ..self.facts.clone() }
+        let mut facts = RankEvidence { phase: self.phase(), last_line, ..self.facts.clone() };
+        for recent in &self.recent {
+            if let Some(group) = facts.channels.get_mut(recent.group) {
+                group.lines += recent.lines;
+            }
+        }
+        facts
     }
 
     pub fn phase(&self) -> Phase {
@@ -447,35 +483,36 @@ impl RankLog {
         }
     }
 
+    /// Counts a channel where the last ones of its kind were counted; parses what carries it only where that is new.
     fn count(&mut self, line: &ChannelLine<'_>) {
+        match self.recent.iter_mut().find(|recent| recent.is(line)) {
+            Some(recent) => recent.lines += 1,
+            None => self.count_new(line),
+        }
+    }
+
+    fn count_new(&mut self, line: &ChannelLine<'_>) {
+        let Some(via) = parse_via(line.via) else { return };
         let groups = &mut self.facts.channels;
-        let fits = |group: &ChannelGroup| group.direction == line.direction && group.transport.is(&line.via);
-        let at = match groups.get(self.last_group) {
-            Some(group) if fits(group) => Some(self.last_group),
-            _ => groups.iter().position(fits),
-        };
-        let group = match at {
-            Some(at) => {
-                self.last_group = at;
-                &mut groups[at]
-            }
+        let fits = |group: &ChannelGroup| group.direction == line.direction && group.transport.is(&via);
+        let at = match groups.iter().position(fits) {
+            Some(at) => at,
             None if groups.len() < MAX_CHANNEL_GROUPS => {
-                self.last_group = groups.len();
-                let transport = Transport::of(&line.via);
                 groups.push(ChannelGroup {
-                    transport,
+                    transport: Transport::of(&via),
                     direction: line.direction,
                     lines: 0,
                     peers: Vec::new(),
                     more_peers: false,
                 });
-                &mut groups[self.last_group]
+                groups.len() - 1
             }
             None => {
                 self.facts.channels_left_out += 1;
                 return;
             }
         };
+        let group = &mut groups[at];
         group.lines += 1;
         if let Some(peer) = line.peer
             && let Err(at) = group.peers.binary_search(&peer)
@@ -485,6 +522,18 @@ impl RankLog {
             } else {
                 group.more_peers = true;
             }
+        }
+        if let Ok(length) = u8::try_from(line.via.len())
+            && line.via.len() <= RECENT_TEXT
+        {
+            self.oldest = (self.oldest + 1) % self.recent.len();
+            let recent = &mut self.recent[self.oldest];
+            if let Some(group) = groups.get_mut(recent.group) {
+                group.lines += recent.lines;
+            }
+            let mut via = [0; RECENT_TEXT];
+            via[..line.via.len()].copy_from_slice(line.via);
+            *recent = Recent { via, length, direction: line.direction, peer: line.peer, group: at, lines: 0 };
         }
     }
 

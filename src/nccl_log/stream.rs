@@ -1,9 +1,8 @@
 //! A log of many processes in one stream → the log of each. Bytes in, in pieces of any size.
 
 use super::evidence::NcclEvidence;
-use super::line::{Level, for_each_record, strip_ansi};
+use super::line::{Level, Record, Sink, split_records, strip_ansi};
 use super::state::RankLog;
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
@@ -37,9 +36,15 @@ impl Interleaved {
             self.partial = line;
             self.partial.clear();
         }
+        let has_colours = memchr::memchr(0x1b, bytes).is_some();
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
-            self.line(&bytes[start..end.min(start + MAX_LINE)]);
+            let line = &bytes[start..end.min(start + MAX_LINE)];
+            if has_colours {
+                self.line(line)
+            } else {
+                self.plain_line(line)
+            }
             start = end + 1;
         }
         self.partial.extend_from_slice(&bytes[start..bytes.len().min(start + MAX_LINE)]);
@@ -58,14 +63,17 @@ impl Interleaved {
     }
 
     fn line(&mut self, line: &[u8]) {
-        if line.is_empty() {
-            return;
-        }
         if memchr::memchr(0x1b, line).is_some() {
             strip_ansi(line, &mut self.plain);
-            self.processes.push(&self.plain);
+            split_records(&self.plain, &mut self.processes);
         } else {
-            self.processes.push(line);
+            self.plain_line(line);
+        }
+    }
+
+    fn plain_line(&mut self, line: &[u8]) {
+        if !line.is_empty() {
+            split_records(line, &mut self.processes);
         }
     }
 }
@@ -91,66 +99,107 @@ impl Logs {
 #[derive(Debug, Default)]
 struct Processes {
     logs: Vec<RankLog>,
-    names: Vec<(Box<[u8]>, u32)>,
-    /// Hash of host and process → where it is in `logs`; the next free number where two hashes are alike.
-    places: HashMap<u64, u32>,
-    hasher: RandomState,
+    places: Places,
     rest: RankLog,
     left_out: u64,
-    /// Whose record came last.
-    latest: usize,
 }
 
-impl Processes {
-    fn push(&mut self, line: &[u8]) {
-        // A line has one record, two at the most where processes share a pipe.
-        let mut records = [None, None, None, None];
-        let mut count = 0;
-        let knows = |host: &[u8], pid| self.find(host, pid).is_ok();
-        for_each_record(line, knows, |record| {
-            if let Some(slot) = records.get_mut(count) {
-                *slot = Some(record);
-                count += 1;
-            }
-        });
-        for record in records.into_iter().flatten() {
-            if record.level == Level::Other {
-                self.rest.push(&record);
-                continue;
-            }
-            match self.find(record.host, record.pid) {
-                Ok(at) => {
-                    self.latest = at;
-                    self.logs[at].push(&record);
-                }
-                Err(_) if self.logs.len() >= MAX_PROCESSES => self.left_out += 1,
-                Err(hash) => {
-                    self.latest = self.logs.len();
-                    // At most MAX_PROCESSES.
-                    self.places.insert(hash, u32::try_from(self.latest).unwrap_or(u32::MAX));
-                    self.names.push((record.host.into(), record.pid));
-                    let mut log = RankLog::default();
-                    log.push(&record);
-                    self.logs.push(log);
-                }
+impl Sink for Processes {
+    fn knows(&self, host: &[u8], pid: u32) -> bool {
+        self.places.find(host, pid).is_ok()
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
+        if record.level == Level::Other {
+            self.rest.push(record);
+            return;
+        }
+        match self.places.find(record.host, record.pid) {
+            Ok(at) => self.logs[at].push(record),
+            Err(_) if self.logs.len() >= MAX_PROCESSES => self.left_out += 1,
+            Err(key) => {
+                self.places.insert(key, self.logs.len());
+                let mut log = RankLog::default();
+                log.push(record);
+                self.logs.push(log);
             }
         }
     }
+}
 
-    /// Where a process is, or the key to put it at.
+/// Host and process → where its log is: open addressing, so that a lookup is one line of cache.
+///
+/// A place is found by a hash of 64 bits with a random key; that two of 65,536 processes share one has a chance of 1e-10.
+#[derive(Debug)]
+struct Places {
+    /// A power of two, at most half full. `Place::log` is one more than the log's place; zero: free.
+    slots: Vec<Place>,
+    used: usize,
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    key: u64,
+    log: u32,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { slots: vec![Place::default(); 64], used: 0, seed: RandomState::new().hash_one(0) }
+    }
+}
+
+impl Places {
+    /// The log of a process, or the key to put one at.
     fn find(&self, host: &[u8], pid: u32) -> Result<usize, u64> {
-        let is = |at: usize| self.names.get(at).is_some_and(|(name, number)| *number == pid && **name == *host);
-        if is(self.latest) {
-            return Ok(self.latest);
+        let key = self.key(host, pid);
+        match self.slots[self.slot(key)] {
+            Place { log: 0, .. } => Err(key),
+            Place { log, .. } => Ok(log as usize - 1),
         }
-        let mut hash = self.hasher.hash_one((host, pid));
-        while let Some(at) = self.places.get(&hash) {
-            let at = *at as usize;
-            if is(at) {
-                return Ok(at);
+    }
+
+    fn insert(&mut self, key: u64, log: usize) {
+        if 2 * (self.used + 1) > self.slots.len() {
+            let old = std::mem::take(&mut self.slots);
+            self.slots = vec![Place::default(); 2 * old.len()];
+            for place in old.into_iter().filter(|place| place.log > 0) {
+                let slot = self.slot(place.key);
+                self.slots[slot] = place;
             }
-            hash = hash.wrapping_add(1);
         }
-        Err(hash)
+        let slot = self.slot(key);
+        // At most MAX_PROCESSES.
+        self.slots[slot] = Place { key, log: u32::try_from(log + 1).unwrap_or(u32::MAX) };
+        self.used += 1;
+    }
+
+    /// Where a key is, or would be.
+    fn slot(&self, key: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        // The high half of the key is as random as the low one.
+        let mut slot = (key >> 32) as usize & mask;
+        while self.slots[slot].log > 0 && self.slots[slot].key != key {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// Folded multiplication over words of eight bytes.
+    fn key(&self, host: &[u8], pid: u32) -> u64 {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mix = |state: u64, word: u64| {
+            let product = u128::from(state ^ word) * u128::from(FACTOR ^ self.seed.rotate_left(32) | 1);
+            (product as u64) ^ ((product >> 64) as u64)
+        };
+        let mut state = mix(self.seed, u64::from(pid) ^ ((host.len() as u64) << 32));
+        let mut words = host.chunks_exact(8);
+        for word in &mut words {
+            state = mix(state, u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        }
+        let mut last = [0; 8];
+        last[..words.remainder().len()].copy_from_slice(words.remainder());
+        mix(mix(state, u64::from_le_bytes(last)), self.seed)
     }
 }

@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("distro", &[]),
     ("build_log", &[]),
     ("nccl_settings", &[]),
+    ("nccl_log", &["nccl_settings", "versions"]),
     ("docker", &[]),
     ("image", &[]),
     ("registry", &["docker", "image"]),

@@ -10,6 +10,9 @@ extern crate self as rdmaprep;
 #[cfg(test)]
 #[path = "../tests/support/image_fixture.rs"]
 mod image_fixture;
+#[cfg(test)]
+#[path = "../tests/support/run_fixture.rs"]
+mod run_fixture;
 
 pub mod build_log;
 pub mod checks;

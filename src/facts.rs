@@ -6,6 +6,7 @@
 mod loader;
 mod nccl;
 pub mod run;
+pub mod run_evidence;
 mod verbs;
 
 pub use loader::{LibraryFacts, LoaderAnswer, LoaderCache, LoaderDirectory, LoaderFacts};

@@ -12,6 +12,9 @@ extern crate self as rdmaprep;
 #[cfg(test)]
 #[path = "../tests/support/image_fixture.rs"]
 mod image_fixture;
+#[cfg(test)]
+#[path = "../tests/support/run_fixture.rs"]
+mod run_fixture;
 
 pub mod agent;
 pub mod build_log;

@@ -1,22 +1,26 @@
 //! Facts → findings. No I/O, no printing: a check reads facts and says what it found.
 //!
-//! [`REGISTRY`] (`registry.rs`) holds every check with what it means; a new check is a function and an entry there.
+//! [`REGISTRY`] (`registry.rs`) holds every check of an image with what it means, [`run::REGISTRY`] every check of a
+//! preflight; a new check is a function and an entry there.
 
 mod loader;
 mod nccl;
 mod packages;
 mod registry;
+pub mod run;
 mod settings;
 mod stack;
 mod verbs;
 
-pub use registry::{Check, REGISTRY, by_id, closest};
+pub use registry::{Check, REGISTRY, all, by_id, closest};
+pub use run::{RunOptions, RunSubject, check_run};
 
 use crate::dockerfile::shell_quote;
 use crate::fabric::RepositoryChoice;
 use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
 use crate::targets::Target;
+use registry::Judge;
 use serde::{Deserialize, Serialize};
 
 /// Outcome of one check.
@@ -54,6 +58,19 @@ impl Severity {
     }
 }
 
+/// Who can do something about a finding of a preflight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Blame {
+    /// What is in the image.
+    Image,
+    /// Hardware, driver, kernel or engine of the host.
+    Host,
+    /// What the run was given: variables, devices, limits, network.
+    Settings,
+}
+
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -69,6 +86,9 @@ pub struct Finding {
     /// What to do, fit to be pasted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Where what is wrong has to be changed; absent where only an image was looked at, and where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blame: Option<Blame>,
 }
 
 /// What a check looks at.
@@ -84,11 +104,12 @@ pub struct Outcome {
     summary: String,
     evidence: Vec<String>,
     remedy: Option<String>,
+    blame: Option<Blame>,
 }
 
 impl Outcome {
     fn new(status: Status, summary: impl Into<String>) -> Outcome {
-        Outcome { status, summary: summary.into(), evidence: Vec::new(), remedy: None }
+        Outcome { status, summary: summary.into(), evidence: Vec::new(), remedy: None, blame: None }
     }
 
     fn pass(summary: impl Into<String>) -> Outcome {
@@ -120,23 +141,33 @@ impl Outcome {
         self.remedy = Some(remedy.into());
         self
     }
+
+    fn blame(mut self, blame: Blame) -> Outcome {
+        self.blame = Some(blame);
+        self
+    }
+
+    fn into_finding(self, check: &Check, target: &Target) -> Finding {
+        let severity = check.severity_for(target);
+        Finding {
+            check: check.id.to_owned(),
+            severity,
+            status: severity.bound(self.status),
+            summary: self.summary,
+            evidence: self.evidence,
+            remedy: self.remedy,
+            blame: self.blame,
+        }
+    }
 }
 
-/// Runs every check.
+/// Runs every check of an image.
 pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
     REGISTRY
         .iter()
-        .map(|check| {
-            let outcome = (check.run)(subject);
-            let severity = check.severity_for(subject.target);
-            Finding {
-                check: check.id.to_owned(),
-                severity,
-                status: severity.bound(outcome.status),
-                summary: outcome.summary,
-                evidence: outcome.evidence,
-                remedy: outcome.remedy,
-            }
+        .filter_map(|check| match check.run {
+            Judge::Image(run) => Some(run(subject).into_finding(check, subject.target)),
+            Judge::Run(_) => None,
         })
         .collect()
 }

@@ -8,7 +8,7 @@ use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_v
 
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
 /// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
-const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
+pub(super) const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
 /// Since when `NCCL_NET_PLUGIN=none` is a keyword (NVIDIA/nccl v2.28, `src/plugin/net.cc`).
 const NONE_IS_A_KEYWORD: NcclVersion = NcclVersion::new(2, 28, 0);
 
@@ -22,11 +22,11 @@ pub(super) struct Use<'a> {
     pub version: Option<NcclVersion>,
 }
 
-fn copy_at<'a>(facts: &'a ImageFacts, path: Option<&str>) -> Option<&'a NcclCopy> {
+pub(super) fn copy_at<'a>(facts: &'a ImageFacts, path: Option<&str>) -> Option<&'a NcclCopy> {
     facts.nccl.iter().find(|copy| Some(copy.path.as_str()) == path)
 }
 
-fn version_of(copy: &NcclCopy) -> Option<NcclVersion> {
+pub(super) fn version_of(copy: &NcclCopy) -> Option<NcclVersion> {
     copy.version.as_deref().and_then(parse_nccl_version)
 }
 

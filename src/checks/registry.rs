@@ -3,8 +3,10 @@
 //! A new check is a function in this folder and an entry here; everything else follows from the entry.
 
 use super::Severity::{self, Advice, Required};
+use super::run::{self, RunSubject};
 use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
 use crate::targets::{TARGETS, Target};
+use Judge::Image;
 use serde::Serialize;
 
 /// One check and what it means.
@@ -19,7 +21,8 @@ pub struct Check {
     pub exceptions: &'static [(&'static str, Severity)],
     /// What it looks at, in one sentence.
     pub about: &'static str,
-    /// The parts of [`crate::facts::ImageFacts`] that it rests on, by their names in JSON.
+    /// The parts of [`crate::facts::ImageFacts`] that it rests on, by their names in JSON; of a check of a preflight those
+    /// of [`crate::facts::run::RunFacts`].
     pub needs: &'static [&'static str],
     /// What it means for a job when it does not pass.
     pub why: &'static str,
@@ -28,10 +31,23 @@ pub struct Check {
     /// Where the rule comes from.
     pub source: &'static str,
     #[serde(skip)]
-    pub(super) run: fn(&Subject<'_>) -> Outcome,
+    pub(super) run: Judge,
+}
+
+/// What a check judges, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Judge {
+    Image(fn(&Subject<'_>) -> Outcome),
+    /// `Err`: the facts do not tell.
+    Run(fn(&RunSubject<'_>) -> Result<Outcome, Outcome>),
 }
 
 impl Check {
+    /// Whether it judges the run of a preflight, and not an image.
+    pub fn is_of_a_run(&self) -> bool {
+        matches!(self.run, Judge::Run(_))
+    }
+
     /// What the check is for a target.
     pub fn severity_for(&self, target: &Target) -> Severity {
         self.exceptions.iter().find(|(id, _)| *id == target.id).map_or(self.severity, |(_, severity)| *severity)
@@ -43,9 +59,14 @@ impl Check {
     }
 }
 
+/// Every check there is: those of an image, then those of a preflight.
+pub fn all() -> impl Iterator<Item = &'static Check> {
+    REGISTRY.iter().chain(run::REGISTRY)
+}
+
 /// Finds a check by id.
 pub fn by_id(id: &str) -> Option<&'static Check> {
-    REGISTRY.iter().find(|check| check.id == id)
+    all().find(|check| check.id == id)
 }
 
 /// The ids that a mistyped one may have meant, best first.
@@ -54,11 +75,8 @@ pub fn closest(id: &str) -> Vec<&'static str> {
     const ALIKE: f64 = 0.75;
     const SUGGESTED: usize = 3;
     let id = id.to_ascii_lowercase();
-    let mut alike: Vec<(f64, &str)> = REGISTRY
-        .iter()
-        .map(|check| (strsim::jaro_winkler(&id, check.id), check.id))
-        .filter(|(s, _)| *s > ALIKE)
-        .collect();
+    let mut alike: Vec<(f64, &str)> =
+        all().map(|check| (strsim::jaro_winkler(&id, check.id), check.id)).filter(|(s, _)| *s > ALIKE).collect();
     alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     alike.into_iter().take(SUGGESTED).map(|(_, id)| id).collect()
 }
@@ -75,7 +93,7 @@ pub static REGISTRY: &[Check] = &[
               every check that rests on them would guess.",
         remedy: "Pull or load the image again: the engine's store holds only a part of it.",
         source: "OCI image specification 1.1, config.md: `config` is where Env, User and Entrypoint are",
-        run: stack::image_config,
+        run: Image(stack::image_config),
     },
     Check {
         id: "platform",
@@ -87,7 +105,7 @@ pub static REGISTRY: &[Check] = &[
               container ends with `exec format error`, or has no provider for its network device.",
         remedy: "Build or pull the image for linux/amd64 (or linux/arm64, where the nodes are).",
         source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", list of images, read 2026-11",
-        run: stack::platform,
+        run: Image(stack::platform),
     },
     Check {
         id: "distro-listed",
@@ -99,7 +117,7 @@ pub static REGISTRY: &[Check] = &[
               the vendor's, and `rdmaprep build` needs --mirror and --suite.",
         remedy: "Start from a listed distribution, or give `rdmaprep build` a mirror that has packages for this one.",
         source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", list of images, read 2026-11",
-        run: stack::distro_listed,
+        run: Image(stack::distro_listed),
     },
     Check {
         id: "package-database",
@@ -111,7 +129,7 @@ pub static REGISTRY: &[Check] = &[
               out.",
         remedy: "Keep /var/lib/dpkg in the image: do not delete it to save space.",
         source: "dpkg-query(1), \"Package information\"; deb-control(5)",
-        run: packages::package_database,
+        run: Image(packages::package_database),
     },
     Check {
         id: "packages-consistent",
@@ -122,7 +140,7 @@ pub static REGISTRY: &[Check] = &[
         why: "The image may work as it is, and the next `apt-get install` in it stops with `Unmet dependencies`.",
         remedy: "RUN apt-get update && apt-get install -y --fix-broken",
         source: "ROCm/MAD issue 200: packages torn out with `dpkg -r --force-all`",
-        run: packages::packages_consistent,
+        run: Image(packages::packages_consistent),
     },
     Check {
         id: "ofed-packages",
@@ -135,7 +153,7 @@ pub static REGISTRY: &[Check] = &[
               `apt-get install` keeps it without a word, the fabric's device is not opened and NCCL falls back to TCP.",
         remedy: "rdmaprep build IMAGE -t NEW",
         source: "openucx/ucx issue 6662; `dpkg --compare-versions 2307mlnx47-1.2310119 gt 44.1-2`, run on Debian 12",
-        run: packages::ofed_packages,
+        run: Image(packages::ofed_packages),
     },
     Check {
         id: "ofed-leftovers",
@@ -147,7 +165,7 @@ pub static REGISTRY: &[Check] = &[
               loader's path can be loaded in place of the right library.",
         remedy: "rdmaprep build IMAGE -t NEW",
         source: "openucx/ucx issue 6576: OFED unpacked beside the package database; MLNX_OFED 23.10, apt source it writes",
-        run: packages::ofed_leftovers,
+        run: Image(packages::ofed_leftovers),
     },
     Check {
         id: "ofed-loader-path",
@@ -160,7 +178,7 @@ pub static REGISTRY: &[Check] = &[
               libibverbs in place of the one that apt installed: the fabric's device is then not opened.",
         remedy: "Take the directory out of LD_LIBRARY_PATH and /etc/ld.so.conf.d, remove it, and RUN ldconfig",
         source: "openucx/ucx issue 6576: OFED unpacked to /usr/local/ofed by a recipe",
-        run: packages::ofed_on_loader_path,
+        run: Image(packages::ofed_on_loader_path),
     },
     Check {
         id: "foreign-stacks",
@@ -172,7 +190,7 @@ pub static REGISTRY: &[Check] = &[
               gone keeps mpirun from starting.",
         remedy: "Remove the directory, and the variables that name it: ENV OPAL_PREFIX=",
         source: "NVIDIA PyTorch images 25.10, their history: /opt/hpcx, OPAL_PREFIX and EFA's libfabric",
-        run: packages::foreign_stacks,
+        run: Image(packages::foreign_stacks),
     },
     Check {
         id: "loader-cache",
@@ -184,7 +202,7 @@ pub static REGISTRY: &[Check] = &[
               otherwise than the files suggest, and the next ldconfig changes what runs.",
         remedy: "RUN ldconfig",
         source: "ldconfig(8); ld.so(8), order of the search",
-        run: loader::loader_cache,
+        run: Image(loader::loader_cache),
     },
     Check {
         id: "libibverbs",
@@ -195,7 +213,7 @@ pub static REGISTRY: &[Check] = &[
         why: "NCCL opens libibverbs at run time; where it is not found NCCL says so only at INFO level and uses TCP.",
         remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's libibverbs1 and ibverbs-providers",
         source: "NVIDIA/nccl, src/misc/ibvsymbols.cc; NVIDIA/nvidia-container-toolkit issue 1877",
-        run: verbs::libibverbs,
+        run: Image(verbs::libibverbs),
     },
     Check {
         id: "rdma-provider",
@@ -207,7 +225,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's ibverbs-providers",
         source: "rdma-core v22 to v64, libibverbs/dynamic_driver.c and CMakeLists.txt (private ABI); \
                  linux-rdma/perftest issue 262; horovod/horovod issue 1117",
-        run: verbs::rdma_provider,
+        run: Image(verbs::rdma_provider),
     },
     Check {
         id: "rdma-vendor-build",
@@ -219,7 +237,7 @@ pub static REGISTRY: &[Check] = &[
               in the vendor's build while both claim the same ABI: whether the two work together is not established.",
         remedy: "rdmaprep build IMAGE -t NEW",
         source: "alibaba/elastic-rdma-drivers 0.2.37, erdma-abi.h beside rdma-core v64, kernel-headers/rdma/erdma-abi.h",
-        run: verbs::vendor_build,
+        run: Image(verbs::vendor_build),
     },
     Check {
         id: "driver-files",
@@ -230,7 +248,7 @@ pub static REGISTRY: &[Check] = &[
         why: "libibverbs warns of each at every start; the warning is often taken for the cause of something else.",
         remedy: "RUN rm -f the file that names a provider which is not there",
         source: "NVIDIA/nccl issue 1044; rdma-core, libibverbs/dynamic_driver.c",
-        run: verbs::driver_files,
+        run: Image(verbs::driver_files),
     },
     Check {
         id: "libibverbs-names",
@@ -242,7 +260,7 @@ pub static REGISTRY: &[Check] = &[
               that one, whatever the package list says.",
         remedy: "rdmaprep build IMAGE -t NEW",
         source: "NVIDIA/nccl, src/misc/ibvsymbols.cc: order of the two names",
-        run: verbs::same_library,
+        run: Image(verbs::same_library),
     },
     Check {
         id: "libibverbs-copies",
@@ -255,7 +273,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "Remove the copy, so that its users open the system's library",
         source: "rdma-core, libibverbs/dynamic_driver.c: providers are looked for beside the library; public guide \"RDT on \
                  eRDMA\", read 2026-11: wheels with a libibverbs of their own",
-        run: verbs::bundled_libraries,
+        run: Image(verbs::bundled_libraries),
     },
     Check {
         id: "nccl-version",
@@ -267,7 +285,7 @@ pub static REGISTRY: &[Check] = &[
               counts for it.",
         remedy: "RUN pip install a newer nvidia-nccl-cu12, or apt-get install a newer libnccl2, or take a newer torch",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: NCCL 2.19 or later",
-        run: nccl::nccl_version,
+        run: Image(nccl::nccl_version),
     },
     Check {
         id: "nccl-shadowed",
@@ -279,7 +297,7 @@ pub static REGISTRY: &[Check] = &[
               pip shows is not the one that runs.",
         remedy: "Take the directory out of LD_LIBRARY_PATH, or the old libnccl out of the directory",
         source: "pytorch/pytorch issues 119932 and 119072; NVIDIA/nccl issue 1180",
-        run: nccl::nccl_shadowed,
+        run: Image(nccl::nccl_shadowed),
     },
     Check {
         id: "nccl-release",
@@ -290,7 +308,7 @@ pub static REGISTRY: &[Check] = &[
         why: "On eRDMA, 2.28.7 and 2.28.9 end in a segmentation fault in ncclNetInit, before the first collective.",
         remedy: "RUN pip install 'nvidia-nccl-cu12==2.29.7', or another release than 2.28.7 and 2.28.9",
         source: "public guide \"RDT on eRDMA\", read 2026-11: 2.28.3, 2.29.7 and 2.30.7 work there; no cause is published",
-        run: nccl::nccl_release,
+        run: Image(nccl::nccl_release),
     },
     Check {
         id: "nccl-cuda",
@@ -302,7 +320,7 @@ pub static REGISTRY: &[Check] = &[
               it does not.",
         remedy: "Install the nvidia-nccl-cuNN or libnccl2 of the image's CUDA",
         source: "NVIDIA/nccl issue 1320: the suffix +cudaX.Y is what NCCL was built with",
-        run: nccl::nccl_cuda,
+        run: Image(nccl::nccl_cuda),
     },
     Check {
         id: "nccl-version-hint",
@@ -313,7 +331,7 @@ pub static REGISTRY: &[Check] = &[
         why: "Images inherit the variable from their base and change the library: whoever reads it is misled.",
         remedy: "ENV NCCL_VERSION=",
         source: "nvidia/cuda images, which set it; NCCL does not read it (NVIDIA/nccl v2.30.7, src/)",
-        run: nccl::nccl_version_hint,
+        run: Image(nccl::nccl_version_hint),
     },
     Check {
         id: "nccl-net-plugin",
@@ -325,7 +343,7 @@ pub static REGISTRY: &[Check] = &[
               InfiniBand transport out of the choice.",
         remedy: "ENV NCCL_NET_PLUGIN=none",
         source: "NVIDIA/nccl v2.28, src/plugin/net.cc: `none` is a keyword from 2.28 on, before it a name that is not found",
-        run: nccl::net_plugin,
+        run: Image(nccl::net_plugin),
     },
     Check {
         id: "nccl-ib-enabled",
@@ -337,7 +355,7 @@ pub static REGISTRY: &[Check] = &[
               over TCP.",
         remedy: "ENV NCCL_IB_DISABLE=0, and ENV NCCL_NET=IB or nothing",
         source: "NCCL user guide, environment variables: NCCL_IB_DISABLE, NCCL_NET",
-        run: settings::ib_enabled,
+        run: Image(settings::ib_enabled),
     },
     Check {
         id: "nccl-ib-hca",
@@ -348,7 +366,7 @@ pub static REGISTRY: &[Check] = &[
         why: "A filter such as mlx5 lets no erdma_N through: NCCL finds no device and uses TCP, without an error.",
         remedy: "ENV NCCL_IB_HCA=erdma (on RoCE: mlx5)",
         source: "NCCL user guide, NCCL_IB_HCA; alibaba/elastic-rdma-drivers 0.2.37: devices are named erdma_%d",
-        run: settings::ib_hca,
+        run: Image(settings::ib_hca),
     },
     Check {
         id: "nccl-gid-index",
@@ -360,7 +378,7 @@ pub static REGISTRY: &[Check] = &[
               2.21 on it chooses by itself.",
         remedy: "ENV NCCL_IB_GID_INDEX=1 on eRDMA, or NCCL 2.21 or newer and no setting",
         source: "NVIDIA/nccl v2.20 and v2.21, src/transport/net_ib.cc; alibaba/elastic-rdma-drivers 0.2.37, erdma_verbs.c",
-        run: settings::gid_index,
+        run: Image(settings::gid_index),
     },
     Check {
         id: "nccl-socket-ifname",
@@ -372,7 +390,7 @@ pub static REGISTRY: &[Check] = &[
               not start.",
         remedy: "ENV NCCL_SOCKET_IFNAME=eth0",
         source: "NVIDIA/nccl, src/misc/socket.cc; Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
-        run: settings::socket_ifname,
+        run: Image(settings::socket_ifname),
     },
     Check {
         id: "cuda-version",
@@ -383,7 +401,7 @@ pub static REGISTRY: &[Check] = &[
         why: "The platform supports its fabric from this version on.",
         remedy: "Start from an image with a newer CUDA.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: CUDA 12.1 or later",
-        run: stack::cuda_version,
+        run: Image(stack::cuda_version),
     },
     Check {
         id: "driver-libraries",
@@ -395,7 +413,7 @@ pub static REGISTRY: &[Check] = &[
               one that was built in may be found before them: CUDA then fails with error 803 or 804.",
         remedy: "Take the stub or compat directory off the loader's path, and remove what a driver installer left",
         source: "NVIDIA/nvidia-docker issues 1256 (error 803) and 1515 (error 804)",
-        run: loader::driver_libraries,
+        run: Image(loader::driver_libraries),
     },
     Check {
         id: "python3",
@@ -406,7 +424,7 @@ pub static REGISTRY: &[Check] = &[
         why: "PAI-DLC starts the processes of a job with python3: without it the job ends before its first line.",
         remedy: "RUN apt-get update && apt-get install -y --no-install-recommends python3",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: Python 3",
-        run: stack::python3,
+        run: Image(stack::python3),
     },
 ];
 
@@ -418,8 +436,8 @@ mod tests {
 
     #[test]
     fn ids_are_unique_and_kebab_case() {
-        let ids: BTreeSet<&str> = REGISTRY.iter().map(|check| check.id).collect();
-        assert_eq!(ids.len(), REGISTRY.len());
+        let ids: BTreeSet<&str> = all().map(|check| check.id).collect();
+        assert_eq!(ids.len(), all().count());
         for id in ids {
             assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
         }
@@ -427,8 +445,10 @@ mod tests {
 
     #[test]
     fn every_entry_says_what_there_is_to_know() {
-        let facts = serde_json::to_value(good()).unwrap();
-        for check in REGISTRY {
+        let image = serde_json::to_value(good()).unwrap();
+        let run = serde_json::to_value(crate::checks::run::testing::good_run()).unwrap();
+        for check in all() {
+            let facts = if check.is_of_a_run() { &run } else { &image };
             for text in [check.about, check.why, check.remedy, check.source] {
                 assert!(text.len() >= 10 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
             }

@@ -4,6 +4,7 @@
 //! first of them [`AgentMessage::Hello`]. [`RunFacts`] is what the messages of one run add up to; it can be saved and judged
 //! again.
 
+use super::run_evidence::LogEvidence;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -554,6 +555,12 @@ pub struct RunFacts {
     pub counters: Vec<CounterDelta>,
     pub ending: Ending,
     pub time: RunTime,
+    /// What NCCL's logs add up to; `None`: nobody has read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<LogEvidence>,
+    /// Version of the host's GPU driver, where it is known without the container (`550.54.14`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_driver: Option<String>,
 }
 
 /// How a run ended, seen from outside the container.

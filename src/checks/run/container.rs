@@ -1,0 +1,213 @@
+//! Checks of how the container came up: start, network mode.
+
+use super::{Judged, RunSubject, blame_of};
+use crate::checks::{Blame, Outcome};
+use crate::facts::run::{Ending, StartFailure};
+
+/// The smallest part of an engine's message that says why: its last line, without the names of what passed it on.
+fn words(message: &str) -> String {
+    message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("(no message)").to_owned()
+}
+
+pub fn container_start(subject: &RunSubject<'_>) -> Judged {
+    let run = subject.run;
+    match &run.ending {
+        Ending::NotStarted { cause, message } => return not_started(subject, *cause, message),
+        Ending::ContainerEnded { exit_code, out_of_memory, last_lines } if run.agent_version.is_none() => {
+            return ended_at_once(*exit_code, *out_of_memory, last_lines);
+        }
+        Ending::TotalTimeout if run.agent_version.is_none() => {
+            return Ok(Outcome::fail("the container started, and the agent said nothing until the time was over"));
+        }
+        Ending::Agent { .. } | Ending::ContainerEnded { .. } | Ending::TotalTimeout => {}
+    }
+    let launch = &run.launch;
+    let summary = format!("started; GPU access: {} ({})", launch.gpu_access, launch.gpu_access_reason);
+    Ok(match launch.given_up.as_slice() {
+        [] => Outcome::pass(summary),
+        given_up => Outcome::warn(format!("{summary}; the engine refused a part of what was asked"))
+            .evidence(given_up.iter().cloned())
+            .blame(Blame::Host),
+    })
+}
+
+fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> Judged {
+    let said = words(message);
+    let fail = |summary: String, blame| Outcome::fail(summary).evidence([said.clone()]).blame(blame);
+    Ok(match cause {
+        StartFailure::NvidiaToolkitMissing => fail(
+            "nvidia-toolkit-missing: the engine has no driver for GPUs; the NVIDIA container toolkit is not installed on \
+             the host, or the engine does not know of it"
+                .to_owned(),
+            Blame::Host,
+        )
+        .remedy(
+            "on the host: apt-get install -y nvidia-container-toolkit && nvidia-ctk runtime configure --runtime=docker \
+             && systemctl restart docker",
+        ),
+        StartFailure::DriverTooOld => driver_too_old(subject, message),
+        StartFailure::CdiDeviceUnknown => {
+            fail("no CDI specification of the host names the device that was asked for".to_owned(), Blame::Host)
+                .remedy("on the host: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml")
+        }
+        StartFailure::DeviceMissing => fail(
+            "the host has not all of the devices and directories that were to be passed".to_owned(),
+            Blame::Host,
+        )
+        .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of what is missing"),
+        StartFailure::NoLoader => fail(
+            "the image has no dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
+            Blame::Image,
+        )
+        .remedy("start from an image with glibc; musl and distroless static images cannot run NCCL either"),
+        // Whose fault an engine's other refusals are, their words alone do not tell.
+        StartFailure::Other => {
+            return Err(Outcome::unknown(format!("the engine did not start the container: {said}")));
+        }
+    })
+}
+
+/// What the image needs, what the host has.
+fn driver_too_old(subject: &RunSubject<'_>, message: &str) -> Outcome {
+    // libnvidia-container: `requirement error: unsatisfied condition: cuda>=12.4, please update your driver to …`.
+    const MARK: &str = "unsatisfied condition:";
+    let unmet = message.split_once(MARK).and_then(|(_, rest)| rest.split([',', '\n', '"']).next());
+    let asked = subject.facts.and_then(|facts| facts.cuda.requires.first());
+    let need = match (unmet.map(str::trim).filter(|text| !text.is_empty()), asked) {
+        (Some(unmet), _) => unmet.to_owned(),
+        (None, Some(conditions)) => conditions.join(" and "),
+        (None, None) => "a newer driver".to_owned(),
+    };
+    let have = match &subject.run.host_driver {
+        Some(driver) => format!("the host's driver is {driver}"),
+        None => "the host's driver does not have it (nvidia-smi on the host says which one it is)".to_owned(),
+    };
+    let evidence = [words(message)].into_iter();
+    let asked = asked.map(|conditions| format!("NVIDIA_REQUIRE_CUDA: {}", conditions.join(", ")));
+    Outcome::fail(format!("driver-too-old: the image needs {need}, and {have}"))
+        .evidence(evidence.chain(asked))
+        .remedy("update the host's GPU driver, or use an image with an older CUDA")
+        .blame(Blame::Host)
+}
+
+fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> Judged {
+    let summary = format!("the container ended with exit code {exit_code} before the agent said a word");
+    let lines = || last_lines.iter().cloned();
+    if out_of_memory {
+        return Ok(Outcome::fail(format!("{summary}: the kernel killed it for memory"))
+            .evidence(lines())
+            .blame(Blame::Host));
+    }
+    // ld.so: `/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.17' not found (required by …)`.
+    let is_old = |line: &&String| line.contains("GLIBC_") && line.contains("not found");
+    if last_lines.iter().any(|line| is_old(&line)) {
+        return Ok(Outcome::fail("the image's C library is too old for the agent, which needs glibc 2.17")
+            .evidence(lines())
+            .blame(Blame::Image));
+    }
+    Err(Outcome::unknown(summary).evidence(lines()))
+}
+
+pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
+    subject.started()?;
+    let network = subject.run.launch.network.as_str();
+    if network.is_empty() {
+        return Err(Outcome::unknown("the network mode of the container is not known"));
+    }
+    if network == "host" {
+        return Ok(Outcome::pass("the container shares the host's network"));
+    }
+    let remedy = "docker run --network host (in Kubernetes: hostNetwork: true)";
+    if let Some(cause) = subject.cause(&["netns-gid-mismatch", "no-ip-interface"]) {
+        return Ok(Outcome::fail(format!("{}: {}; the container is on {network}", cause.id, cause.summary))
+            .evidence(cause.evidence.iter().cloned())
+            .remedy(remedy)
+            .blame(if cause.is_image_at_fault { blame_of(cause) } else { Blame::Settings }));
+    }
+    // The GIDs of a RoCE device are its interface's addresses, and that interface is in the host's namespace.
+    if let Some(line) = subject.warned(&["ibv_modify_qp failed with error No such device"]) {
+        return Ok(Outcome::fail(format!(
+            "netns-gid-mismatch: the addresses of the RDMA device are in the host's network, and the container is on {network}"
+        ))
+        .evidence([super::say_line(line)])
+        .remedy(remedy)
+        .blame(Blame::Settings));
+    }
+    Ok(Outcome::warn(format!("the container is on {network}, where the addresses of the host's RDMA devices are not"))
+        .remedy(remedy)
+        .blame(Blame::Settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::Blame::*;
+    use crate::checks::Status::*;
+    use crate::checks::run::testing::*;
+    use crate::facts::run::*;
+
+    #[test]
+    fn every_reason_not_to_start_is_explained() {
+        use StartFailure::*;
+        let run = not_started(NvidiaToolkitMissing, "could not select device driver \"\" with capabilities: [[gpu]]");
+        let words = ["nvidia-toolkit-missing", "could not select device driver", "nvidia-ctk runtime configure"];
+        expect(&found(&run, "container-start"), Fail, Some(Host), &words);
+        for (cause, status, blame, word) in [
+            (CdiDeviceUnknown, Fail, Some(Host), "nvidia-ctk cdi generate"),
+            (DeviceMissing, Fail, Some(Host), "/dev/infiniband"),
+            (NoLoader, Fail, Some(Image), "glibc"),
+            (Other, Unknown, None, "the engine's words"),
+        ] {
+            expect(
+                &found(&not_started(cause, "the engine's words\n"), "container-start"),
+                status,
+                blame,
+                &[word, "the engine's words"],
+            );
+        }
+    }
+
+    #[test]
+    fn need_and_have_of_a_driver() {
+        let message = "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.6, please update your \
+                       driver to a newer version, or use an earlier cuda container: unknown";
+        let mut run = not_started(StartFailure::DriverTooOld, message);
+        let words = ["driver-too-old: the image needs cuda>=12.6, and the host's driver is 550.54.14"];
+        expect(&found(&run, "container-start"), Fail, Some(Host), &words);
+        run.host_driver = None;
+        expect(&found(&run, "container-start"), Fail, Some(Host), &["nvidia-smi on the host"]);
+    }
+
+    #[test]
+    fn a_container_that_ended_before_the_first_word() {
+        let mut run = good_run();
+        run.agent_version = None;
+        let ended = |out_of_memory, line: &str| Ending::ContainerEnded {
+            exit_code: 127,
+            out_of_memory,
+            last_lines: vec![line.into()],
+        };
+        run.ending = ended(false, "/lib64/libc.so.6: version `GLIBC_2.17' not found (required by /agent)");
+        expect(&found(&run, "container-start"), Fail, Some(Image), &["glibc 2.17"]);
+        run.ending = ended(true, "");
+        expect(&found(&run, "container-start"), Fail, Some(Host), &["for memory"]);
+        run.ending = ended(false, "what is this");
+        expect(&found(&run, "container-start"), Unknown, None, &["exit code 127", "what is this"]);
+    }
+
+    #[test]
+    fn what_the_engine_refused_is_said() {
+        let mut run = good_run();
+        run.launch.given_up = vec!["ulimit memlock: refused".into()];
+        expect(&found(&run, "container-start"), Warn, Some(Host), &["ulimit memlock: refused"]);
+    }
+
+    #[test]
+    fn networks() {
+        let mut run = good_run();
+        expect(&found(&run, "network-mode"), Pass, None, &[]);
+        run.launch.network = "bridge".into();
+        expect(&found(&run, "network-mode"), Warn, Some(Settings), &["--network host"]);
+        run.launch.network.clear();
+        expect(&found(&run, "network-mode"), Unknown, None, &[]);
+    }
+}

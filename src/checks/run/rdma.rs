@@ -1,0 +1,457 @@
+//! Checks of RDMA: devices as the container has them, whether RDMA carried the data, and GPUDirect.
+
+use super::{Judged, RunSubject, blame_of, count, say_line, settings};
+use crate::checks::{Blame, Outcome};
+use crate::fabric::Fabric;
+use crate::facts::run::{EnvironmentFacts, Failure, RdmaDevice, RunFacts};
+use crate::facts::run_evidence::{GpuDirect, LogEvidence, RdmaUse};
+use crate::units::Bytes;
+
+/// PCI vendors of the fabrics' devices (pci.ids).
+const ALIBABA: &str = "0x1ded";
+const MELLANOX: &str = "0x15b3";
+
+/// What was proved of RDMA. With one rank there is nothing that it could carry.
+pub fn rdma_use(run: &RunFacts) -> RdmaUse {
+    match &run.evidence {
+        Some(evidence) if run.ranks.len() == 1 && evidence.rdma == RdmaUse::Unknown => RdmaUse::NotExercised,
+        Some(evidence) => evidence.rdma,
+        None => RdmaUse::Unknown,
+    }
+}
+
+/// Whether a device is one of the fabric's: by its PCI vendor or bound driver, since udev may have given it any name.
+fn is_of(fabric: &Fabric, device: &RdmaDevice) -> bool {
+    let vendor = if fabric.is_mellanox { MELLANOX } else { ALIBABA };
+    let by_driver = device.driver.as_deref().is_some_and(|driver| driver.starts_with(fabric.driver));
+    by_driver || device.vendor.as_deref() == Some(vendor) || device.name.starts_with(fabric.driver)
+}
+
+/// Whether the container got an RDMA device: from the launch, or because it sees all of the host's.
+fn got_devices(run: &RunFacts) -> bool {
+    let is_uverbs = |path: &str| path.contains("/dev/infiniband/uverbs");
+    let nodes = run.environment.iter().flat_map(|environment| &environment.rdma_nodes);
+    run.launch.devices.iter().any(|path| is_uverbs(path))
+        || nodes.into_iter().any(|node| node.error.is_none() && is_uverbs(&node.path))
+}
+
+pub fn rdma_used(subject: &RunSubject<'_>) -> Judged {
+    let run = subject.run;
+    let required = subject.options.require_rdma;
+    let evidence = subject.evidence()?;
+    let because = because(evidence);
+    let outcome = match rdma_use(run) {
+        RdmaUse::Yes => carried(run, &because),
+        RdmaUse::NotExercised => {
+            let summary = format!("RDMA: not exercised{because}");
+            let outcome = if required { Outcome::fail(summary) } else { Outcome::warn(summary) };
+            let remedy = if run.ranks.len() < 2 {
+                "take two GPUs or more, or --ranks-per-gpu 2, with --force-nic"
+            } else {
+                "--force-nic lets the ranks of one host talk over its RDMA devices"
+            };
+            outcome.remedy(remedy).blame(Blame::Settings)
+        }
+        RdmaUse::No => not_used(subject, &because, required || got_devices(run)),
+        RdmaUse::Unknown => {
+            let summary = format!("RDMA: unknown{because}");
+            return if required { Ok(Outcome::fail(summary)) } else { Err(Outcome::unknown(summary)) };
+        }
+    };
+    Ok(outcome.evidence(evidence.rdma_reasons.iter().cloned()).evidence(channels(evidence)))
+}
+
+/// ` (reason; reason)`
+fn because(evidence: &LogEvidence) -> String {
+    match evidence.rdma_reasons.first() {
+        Some(reason) => format!(" ({reason})"),
+        None => String::new(),
+    }
+}
+
+/// `8 channels via NET/IB`
+fn channels(evidence: &LogEvidence) -> Vec<String> {
+    evidence.transports.iter().map(|(name, number)| format!("{number} channels via {name}")).collect()
+}
+
+/// Bytes that a ring of these ranks sends at least, over all measurements, where one link of it is a network's.
+fn least_sent_bytes(run: &RunFacts) -> f64 {
+    let ranks = run.ranks.len().max(1) as f64;
+    let bytes: u64 = run.rows.iter().map(|row| row.size_bytes).sum();
+    bytes as f64 * 2.0 * f64::from(run.collective.iterations) * 2.0 * (ranks - 1.0) / ranks
+}
+
+/// The logs say that RDMA carried the data; the devices' own counters are a second witness.
+fn carried(run: &RunFacts, because: &str) -> Outcome {
+    let devices = run.environment.iter().flat_map(|environment| &environment.rdma_devices);
+    let names: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let counters: Vec<_> = run.counters.iter().filter(|counter| names.contains(&counter.device.as_str())).collect();
+    let sent: u64 = counters.iter().map(|counter| counter.sent_bytes).sum();
+    let lines = counters.iter().map(|counter| {
+        format!(
+            "{}: {} sent, {} received ({})",
+            counter.device,
+            Bytes(counter.sent_bytes),
+            Bytes(counter.received_bytes),
+            counter.source
+        )
+    });
+    // Another algorithm than a ring sends less over a link, but not by so much.
+    const SHARE: f64 = 0.5;
+    let outcome = if counters.is_empty() || run.rows.is_empty() || sent as f64 >= SHARE * least_sent_bytes(run) {
+        let moved = if counters.is_empty() { String::new() } else { format!("; the devices sent {}", Bytes(sent)) };
+        Outcome::pass(format!("RDMA: yes{because}{moved}"))
+    } else {
+        Outcome::warn(format!(
+            "RDMA: yes by NCCL's log{because}, and the devices' counters rose by {} only",
+            Bytes(sent)
+        ))
+        .remedy("where both ends are one device, some devices do not count: run it over two hosts to be sure")
+        .blame(Blame::Host)
+    };
+    outcome.evidence(lines)
+}
+
+/// Sockets carried the data. Where the container had a device of the fabric that is a failure: a job pays for RDMA and does
+/// not get it. Where it had none, this host could do no better, and the user may know that.
+fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
+    let run = subject.run;
+    let say = |why: &str| {
+        let summary = format!("RDMA: no{because}{why}");
+        if counts { Outcome::fail(summary) } else { Outcome::warn(summary) }
+    };
+    if let Some(cause) = subject.causes().next() {
+        return say(&format!(": {}: {}", cause.id, cause.summary))
+            .evidence(cause.evidence.iter().cloned())
+            .remedy(cause.remedy.as_str())
+            .blame(blame_of(cause));
+    }
+    if let Some(setting) = settings::in_effect(run).iter().find(|setting| setting.switches_rdma_off()) {
+        return say(&format!(": {} switches it off", setting.say())).remedy(setting.take_out()).blame(setting.blame);
+    }
+    if let Some((what, remedy, blame)) = broken_device(subject) {
+        return say(&format!(": {what}")).remedy(remedy).blame(blame);
+    }
+    if !got_devices(run) {
+        return say(": the container has no RDMA device")
+            .remedy(
+                "docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/rdma_cm, on a host that has them",
+            )
+            .blame(Blame::Host);
+    }
+    say("")
+}
+
+/// What keeps the container's processes from opening a device: what, remedy, whose fault.
+fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Blame)> {
+    let run = subject.run;
+    let environment = run.environment.as_ref()?;
+    let devices: Vec<&RdmaDevice> = environment.rdma_devices.iter().collect();
+    if let Some(problem) = not_permitted(environment, &devices) {
+        return Some(problem);
+    }
+    let verbs = run.verbs.as_ref()?;
+    match &verbs.failure {
+        Some(Failure::LibraryMissing { library, detail }) => {
+            return Some((
+                format!("libibverbs-missing: {library} cannot be opened: {detail}"),
+                "rdmaprep build IMAGE -t NEW".to_owned(),
+                Blame::Image,
+            ));
+        }
+        Some(other) => {
+            return Some((
+                format!("libibverbs does not work: {}", super::say_failure(other)),
+                "rdmaprep build IMAGE -t NEW".to_owned(),
+                Blame::Image,
+            ));
+        }
+        None => {}
+    }
+    for device in devices {
+        match verbs.devices.iter().find(|found| found.name == device.name) {
+            None => {
+                let driver = subject.target.fabric.driver;
+                return Some((
+                    format!(
+                        "{driver}-provider-missing: the kernel has {}, and libibverbs does not list it",
+                        device.name
+                    ),
+                    "rdmaprep build IMAGE -t NEW".to_owned(),
+                    Blame::Image,
+                ));
+            }
+            Some(found) => {
+                if let Some(error) = &found.error {
+                    return Some((
+                        format!("{} cannot be opened: {error}", device.name),
+                        "on the host: ibv_devinfo, and dmesg for the device's driver".to_owned(),
+                        Blame::Host,
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// A device that sysfs shows and whose node cannot be used.
+fn not_permitted(environment: &EnvironmentFacts, devices: &[&RdmaDevice]) -> Option<(String, String, Blame)> {
+    for device in devices {
+        let Some(uverbs) = &device.uverbs else { continue };
+        let path = format!("/dev/infiniband/{uverbs}");
+        let node = environment.rdma_nodes.iter().find(|node| node.path == path);
+        let (why, blame) = match node {
+            None => ("was not passed into the container".to_owned(), Blame::Settings),
+            Some(node) => match &node.error {
+                Some(error) => (format!("cannot be opened: {error}"), Blame::Host),
+                None => continue,
+            },
+        };
+        return Some((
+            format!("device-not-permitted: {} is there, and {path} {why}", device.name),
+            format!("docker run --device {path} --device /dev/infiniband/rdma_cm"),
+            blame,
+        ));
+    }
+    None
+}
+
+pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
+    let environment = subject.environment()?;
+    let fabric = subject.target.fabric;
+    let run = subject.run;
+    let (own, others): (Vec<&RdmaDevice>, Vec<&RdmaDevice>) =
+        environment.rdma_devices.iter().partition(|device| is_of(fabric, device));
+    if own.is_empty() {
+        let is_asked_for = subject.options.require_rdma || run.launch.force_nic || got_devices(run);
+        let summary = match others.as_slice() {
+            [] => "no-rdma-hardware: the host has no RDMA device".to_owned(),
+            others => {
+                let names: Vec<&str> = others.iter().map(|device| device.name.as_str()).collect();
+                format!("no-rdma-hardware: the host's devices are none of {}: {}", fabric.title, names.join(", "))
+            }
+        };
+        // A machine without the fabric can try an image all the same; that is said, and is no failure.
+        let outcome = if is_asked_for { Outcome::fail(summary) } else { Outcome::warn(summary) };
+        return Ok(outcome
+            .remedy("on the host: lspci, and modprobe of the device's driver; the instance needs an RDMA interface")
+            .blame(Blame::Host));
+    }
+    if let Some((what, remedy, blame)) = not_permitted(environment, &own) {
+        return Ok(Outcome::fail(what).remedy(remedy).blame(blame));
+    }
+    if let Some(outcome) = ports_down(&own, environment) {
+        return Ok(outcome);
+    }
+    if run.verbs.is_none() {
+        return Err(Outcome::unknown("the agent ended before it asked libibverbs"));
+    }
+    if let Some((what, remedy, blame)) = broken_device(subject) {
+        let warnings = run.verbs.iter().flat_map(|verbs| verbs.warnings.iter().cloned());
+        return Ok(Outcome::fail(what).evidence(warnings).remedy(remedy).blame(blame));
+    }
+    let names: Vec<&str> = own.iter().map(|device| device.name.as_str()).collect();
+    Ok(Outcome::pass(format!("{}: {}, every port active", count(own.len(), "device"), names.join(", "))))
+}
+
+/// NCCL passes ports that are not active over without a word.
+fn ports_down(devices: &[&RdmaDevice], environment: &EnvironmentFacts) -> Option<Outcome> {
+    let ports: Vec<_> = devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port))).collect();
+    let down: Vec<_> = ports.iter().filter(|(_, port)| !port.state.eq_ignore_ascii_case("ACTIVE")).collect();
+    let (device, port) = down.first()?;
+    let lines = down.iter().flat_map(|(device, port)| {
+        let interfaces = port.interfaces.iter().map(|name| {
+            match environment.interfaces.iter().find(|interface| interface.name == *name) {
+                Some(interface) if interface.addresses.is_empty() => {
+                    format!("{name}: {}, no address", interface.state)
+                }
+                Some(interface) => format!("{name}: {}, {}", interface.state, interface.addresses.join(", ")),
+                None => format!("{name}: not in the container's network"),
+            }
+        });
+        [format!("{} port {}: {}", device.name, port.port, port.state)].into_iter().chain(interfaces)
+    });
+    let summary = format!("port-down: {} port {} is {}", device.name, port.port, port.state);
+    let outcome = if down.len() == ports.len() { Outcome::fail(summary) } else { Outcome::warn(summary) };
+    let interface = port.interfaces.first().map_or("ETH", String::as_str);
+    Some(
+        outcome
+            .evidence(lines)
+            .remedy(format!("on the host: ip link set {interface} up, and give it an address: dhclient {interface}"))
+            .blame(Blame::Host),
+    )
+}
+
+pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
+    let evidence = subject.evidence()?;
+    match rdma_use(subject.run) {
+        RdmaUse::NotExercised => return Ok(Outcome::skip("RDMA was not exercised")),
+        RdmaUse::No => return Ok(Outcome::skip("RDMA carried nothing")),
+        RdmaUse::Unknown => return Err(Outcome::unknown("whether RDMA carried the data is not known")),
+        RdmaUse::Yes => {}
+    }
+    let part = match evidence.gpu_direct {
+        GpuDirect::Yes => return Ok(Outcome::pass("the RDMA devices read and write the GPUs' memory themselves")),
+        GpuDirect::NotExercised => return Ok(Outcome::skip("no channel could use it")),
+        GpuDirect::Unknown => return Err(Outcome::unknown("the channels' lines do not say")),
+        GpuDirect::Mixed => "a part of the channels goes",
+        GpuDirect::No => "RDMA carries the data, and every byte goes",
+    };
+    let summary = format!("{part} through the host's memory, without GPUDirect RDMA");
+    if let Some(cause) = subject.cause(&["dmabuf-unsupported", "gdr-disabled"]) {
+        return Ok(Outcome::warn(format!("{summary}: {}: {}", cause.id, cause.summary))
+            .evidence(cause.evidence.iter().cloned())
+            .remedy(cause.remedy.as_str())
+            .blame(blame_of(cause)));
+    }
+    // The kernel's driver may lack dma-buf registration, and so may the provider that is in the image.
+    if let Some(line) = subject.warned(&["ibv_reg_dmabuf_mr failed"]) {
+        return Ok(Outcome::warn(format!("{summary}: dmabuf-unsupported"))
+            .evidence([say_line(line)])
+            .remedy("--env NCCL_DMABUF_ENABLE=0 with nvidia_peermem on the host, or a newer rdma-core and driver")
+            .blame(Blame::Host));
+    }
+    let environment = subject.environment()?;
+    let no_dma_buf = subject.run.gpus.iter().flat_map(|probe| &probe.gpus).any(|gpu| gpu.dma_buf == Some(false));
+    let outcome = Outcome::warn(summary).blame(Blame::Host);
+    Ok(if environment.peer_memory_module {
+        outcome.remedy("--env NCCL_NET_GDR_LEVEL=SYS, where GPU and device are far apart on the PCIe bus")
+    } else {
+        let gpus = no_dma_buf.then(|| "the GPUs' driver has no dma-buf".to_owned());
+        outcome
+            .evidence(["nvidia_peermem is not loaded".to_owned()].into_iter().chain(gpus))
+            .remedy("on the host: modprobe nvidia_peermem")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::Blame::*;
+    use crate::checks::Status::*;
+    use crate::checks::run::RunOptions;
+    use crate::checks::run::testing::*;
+    use crate::facts::run::{Origin, VerbsProbe};
+
+    const REQUIRED: RunOptions = RunOptions { require_rdma: true, min_busbw_gb_per_s: None };
+
+    fn sockets() -> RunFacts {
+        let mut run = good_run();
+        let evidence = run.evidence.as_mut().unwrap();
+        evidence.rdma = RdmaUse::No;
+        evidence.rdma_reasons = vec!["every channel between ranks is via NET/Socket".into()];
+        evidence.gpu_direct = GpuDirect::NotExercised;
+        evidence.transports = [("NET/Socket".to_owned(), 8)].into();
+        run
+    }
+
+    fn without_devices(mut run: RunFacts) -> RunFacts {
+        run.launch.devices.clear();
+        let environment = run.environment.as_mut().unwrap();
+        environment.rdma_devices.clear();
+        environment.rdma_nodes.clear();
+        run
+    }
+
+    #[test]
+    fn four_values() {
+        expect(&found(&good_run(), "rdma-used"), Pass, None, &["RDMA: yes", "8 channels via NET/IB", "700.0 MB"]);
+        expect(&found(&one_rank(), "rdma-used"), Warn, Some(Settings), &["RDMA: not exercised (there is one rank)"]);
+        expect(&found_with(&one_rank(), "rdma-used", REQUIRED), Fail, Some(Settings), &["--ranks-per-gpu 2"]);
+        let mut run = good_run();
+        run.evidence.as_mut().unwrap().rdma = RdmaUse::Unknown;
+        expect(&found(&run, "rdma-used"), Unknown, None, &["RDMA: unknown"]);
+        expect(&found_with(&run, "rdma-used", REQUIRED), Fail, None, &[]);
+        run.ranks.truncate(1);
+        assert_eq!(rdma_use(&run), RdmaUse::NotExercised);
+        run.evidence = None;
+        expect(&found(&run, "rdma-used"), Unknown, None, &["were not read"]);
+    }
+
+    /// A fabric and a device, and sockets carried the data: that is what a preflight is there to find.
+    #[test]
+    fn sockets_count_where_a_device_was_passed() {
+        expect(&found(&sockets(), "rdma-used"), Fail, None, &["RDMA: no (every channel", "8 channels via NET/Socket"]);
+        expect(&found(&without_devices(sockets()), "rdma-used"), Warn, Some(Host), &["has no RDMA device"]);
+        expect(&found_with(&without_devices(sockets()), "rdma-used", REQUIRED), Fail, Some(Host), &[]);
+    }
+
+    #[test]
+    fn why_sockets_were_used() {
+        let mut run = sockets();
+        run.evidence.as_mut().unwrap().causes = vec![cause("libibverbs-missing", true)];
+        expect(&found(&run, "rdma-used"), Fail, Some(Image), &["libibverbs-missing", "remedy of libibverbs-missing"]);
+
+        let mut run = sockets();
+        run.environment.as_mut().unwrap().variables.insert("NCCL_IB_DISABLE".into(), "1".into());
+        run.launch.variables.push(variable("NCCL_IB_DISABLE", "1", Origin::User));
+        expect(&found(&run, "rdma-used"), Fail, Some(Settings), &["NCCL_IB_DISABLE=1 (user) switches it off"]);
+        run.launch.variables.last_mut().unwrap().origin = Origin::Image;
+        expect(&found(&run, "rdma-used"), Fail, Some(Image), &[]);
+
+        let mut run = sockets();
+        run.verbs.as_mut().unwrap().devices.clear();
+        expect(&found(&run, "rdma-used"), Fail, Some(Image), &["erdma-provider-missing"]);
+    }
+
+    #[test]
+    fn counters_that_did_not_rise_are_said() {
+        let mut run = good_run();
+        run.counters[0].sent_bytes = 4096;
+        expect(&found(&run, "rdma-used"), Warn, Some(Host), &["by NCCL's log", "4.1 kB only"]);
+        run.counters.clear();
+        expect(&found(&run, "rdma-used"), Pass, None, &["RDMA: yes"]);
+    }
+
+    #[test]
+    fn devices() {
+        expect(&found(&good_run(), "rdma-devices"), Pass, None, &["1 device: erdma_0"]);
+        let mut run = good_run();
+        run.environment.as_mut().unwrap().rdma_nodes.retain(|node| !node.path.contains("uverbs"));
+        expect(&found(&run, "rdma-devices"), Fail, Some(Settings), &["device-not-permitted", "was not passed"]);
+        let mut run = good_run();
+        run.environment.as_mut().unwrap().rdma_nodes[1].error = Some("Operation not permitted".into());
+        expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["device-not-permitted", "Operation not permitted"]);
+        let mut run = good_run();
+        run.verbs.as_mut().unwrap().devices[0].error = Some("Invalid argument".into());
+        expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["Invalid argument"]);
+        let missing = Failure::LibraryMissing { library: "libibverbs.so.1".into(), detail: "x".into() };
+        run.verbs =
+            Some(VerbsProbe { library: None, devices: Vec::new(), failure: Some(missing), warnings: Vec::new() });
+        expect(&found(&run, "rdma-devices"), Fail, Some(Image), &["libibverbs-missing"]);
+        run.verbs = None;
+        expect(&found(&run, "rdma-devices"), Unknown, None, &[]);
+        run.environment = None;
+        expect(&found(&run, "rdma-devices"), Unknown, None, &[]);
+    }
+
+    /// udev names the device by its place; the driver and the vendor tell what it is.
+    #[test]
+    fn devices_are_known_by_their_driver() {
+        let mut run = good_run();
+        let rename = |run: &mut RunFacts, name: &str, driver: &str, vendor: &str| {
+            let device = &mut run.environment.as_mut().unwrap().rdma_devices[0];
+            (device.name, device.driver, device.vendor) = (name.into(), Some(driver.into()), Some(vendor.into()));
+            run.verbs.as_mut().unwrap().devices[0].name = name.into();
+        };
+        rename(&mut run, "rocep26s0", "erdma", "0x1ded");
+        expect(&found(&run, "rdma-devices"), Pass, None, &["rocep26s0"]);
+        rename(&mut run, "mlx5_0", "mlx5_core", "0x15b3");
+        expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["none of Alibaba eRDMA: mlx5_0"]);
+    }
+
+    #[test]
+    fn gpu_memory_is_read_directly_or_not() {
+        expect(&found(&good_run(), "gpu-direct"), Pass, None, &[]);
+        expect(&found(&one_rank(), "gpu-direct"), Skip, None, &[]);
+        expect(&found(&sockets(), "gpu-direct"), Skip, None, &[]);
+        let mut run = good_run();
+        run.evidence.as_mut().unwrap().gpu_direct = GpuDirect::Mixed;
+        expect(&found(&run, "gpu-direct"), Warn, Some(Host), &["a part of the channels", "NCCL_NET_GDR_LEVEL"]);
+        run.environment.as_mut().unwrap().peer_memory_module = false;
+        expect(&found(&run, "gpu-direct"), Warn, Some(Host), &["modprobe nvidia_peermem"]);
+        run.evidence.as_mut().unwrap().gpu_direct = GpuDirect::Unknown;
+        expect(&found(&run, "gpu-direct"), Unknown, None, &[]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What NCCL's logs of a run say, as conclusions: plain data. The reader of the logs fills it, and checks judge it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Whether RDMA carried the data between ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum RdmaUse {
+    /// Channels between ranks went over a verbs transport, and none over sockets.
+    Yes,
+    /// Channels between ranks went over sockets.
+    No,
+    /// Nothing had to cross a network.
+    NotExercised,
+    /// The logs do not say.
+    Unknown,
+}
+
+/// Whether the network device read and wrote the GPUs' memory itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuDirect {
+    Yes,
+    No,
+    /// Some channels did, others did not.
+    Mixed,
+    NotExercised,
+    Unknown,
+}
+
+/// What the logs of all ranks add up to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LogEvidence {
+    pub rdma: RdmaUse,
+    /// What `rdma` rests on, a sentence or line each.
+    #[serde(default)]
+    pub rdma_reasons: Vec<String>,
+    pub gpu_direct: GpuDirect,
+    /// The distinct networks of `Using network …`.
+    #[serde(default)]
+    pub network: Vec<String>,
+    /// Channels per transport (`NET/IB`, `P2P/CUMEM`, `SHM/direct/direct`), over all ranks.
+    #[serde(default)]
+    pub transports: BTreeMap<String, u64>,
+    /// RDMA devices that NCCL said to use (`erdma_0:1/RoCE`).
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// Rank → its version line (`2.21.5+cuda12.4`).
+    #[serde(default)]
+    pub nccl_versions: BTreeMap<u32, String>,
+    /// Lines of level WARN, in order.
+    #[serde(default)]
+    pub warnings: Vec<RankLine>,
+    /// Causes that are known by their lines, most telling first.
+    #[serde(default)]
+    pub causes: Vec<Cause>,
+}
+
+/// A line of one rank's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RankLine {
+    pub rank: u32,
+    pub line: String,
+}
+
+/// Something that is known to go wrong, recognised in the logs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Cause {
+    /// Stable, kebab-case (`libibverbs-missing`).
+    pub id: String,
+    pub summary: String,
+    pub evidence: Vec<String>,
+    pub remedy: String,
+    pub is_image_at_fault: bool,
+}

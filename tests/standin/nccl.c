@@ -217,7 +217,7 @@ static void no_delay(int socket) { setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, 
 struct root {
   int listening;
   uint64_t token;
-  uint32_t ranks;
+  uint32_t ranks, own;  // `own`: the rank of this process
   int *sockets;
   bool *gone;
 };
@@ -231,6 +231,14 @@ static void add(int type, void *sum, const void *other, size_t count) {
     else if (type == FLOAT16) *half = float_half(half_float(*half) + half_float(more));
     else *half = float_bfloat16(bfloat16_float(*half) + bfloat16_float(more));
   }
+}
+
+// Sends the same to every rank; to that of this process last, because with it this thread may end at any time.
+static bool send_to_all(const struct root *root, const void *data, size_t bytes) {
+  for (uint32_t i = 1; i <= root->ranks; i++) {
+    if (!send_all(root->sockets[(root->own + i) % root->ranks], data, bytes)) return false;
+  }
+  return true;
 }
 
 // Waits until `rank` has sent something; false: a rank went away without a goodbye.
@@ -280,9 +288,7 @@ static bool serve(struct root *root, char *sum, char *chunk) {
       if (!read_from(root, rank, rank == 0 ? sum : chunk, count * size)) return false;
       if (rank > 0) add(first.type, sum, chunk, count);
     }
-    for (uint32_t rank = 0; rank < root->ranks; rank++) {
-      if (!send_all(root->sockets[rank], sum, count * size)) return false;
-    }
+    if (!send_to_all(root, sum, count * size)) return false;
     left -= count;
   }
   return true;
@@ -314,12 +320,11 @@ static bool gather(struct root *root) {
     }
     root->sockets[hello.rank] = socket;
     hellos[hello.rank] = hello;
+    if (hello.process == getpid()) root->own = hello.rank;
   }
-  for (uint32_t rank = 0; rank < root->ranks; rank++) {
-    if (!send_all(root->sockets[rank], hellos, root->ranks * sizeof *hellos)) return false;
-  }
+  bool sent = send_to_all(root, hellos, root->ranks * sizeof *hellos);
   free(hellos);
-  return true;
+  return sent;
 }
 
 static void *root_thread(void *argument) {

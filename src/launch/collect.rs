@@ -22,7 +22,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub fn new(launch: LaunchFacts, collective: Collective) -> Collector {
+    /// `host_driver`: version of this host's GPU driver, where it is known.
+    pub fn new(launch: LaunchFacts, collective: Collective, host_driver: Option<String>) -> Collector {
         Collector {
             facts: RunFacts {
                 launch,
@@ -37,6 +38,7 @@ impl Collector {
                 failures: Vec::new(),
                 counters: Vec::new(),
                 evidence: None,
+                host_driver,
                 ending: Ending::TotalTimeout,
                 time: RunTime::default(),
             },
@@ -140,7 +142,7 @@ mod tests {
             data_types: vec![DataType::Float],
             check: true,
         };
-        Collector::new(LaunchFacts::default(), collective)
+        Collector::new(LaunchFacts::default(), collective, None)
     }
 
     fn say(collector: &mut Collector, message: &AgentMessage) {

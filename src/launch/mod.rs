@@ -7,11 +7,15 @@
 //! 2. [`gpu_access::choose_access`]: how the container gets GPUs
 //! 3. [`spec::can_start_agent`], [`spec::plan_launch`]: the container as data
 //! 4. [`start::start`]: create, fill, attach, start
+//! 5. [`run::run`]: all of that, then listen to the agent until its end; [`collect`] and [`evidence`] add up what it said
 
+pub mod collect;
 pub mod command_line;
+pub mod evidence;
 pub mod gpu_access;
 pub mod host;
 pub mod owner;
+pub mod run;
 pub mod spec;
 pub mod start;
 pub mod start_failure;

@@ -1,19 +1,17 @@
-//! One run: a container is made, the agent goes into it, speaks, and all is removed again.
+//! One run: the container starts, the agent speaks, and all is removed again.
 
 use super::collect::Collector;
-use super::{start_failure, without_refused};
-use crate::docker::container::{Container, ContainerSpec};
+use super::spec::{AGENT_PLAN, AGENT_PROGRAM, Launch, agent_files};
+use super::start::{Running, StartError, start};
+use crate::docker::container::Container;
 use crate::docker::container_output::{ContainerOutput, LineSplitter, OutputStream};
 use crate::docker::engine::Engine;
 use crate::docker::error::DockerError;
-use crate::docker::upload::{Content, Upload};
-use crate::facts::run::{AgentMessage, AgentPlan, Ending, LaunchFacts, RunFacts, RunTime};
+use crate::facts::run::{AgentMessage, AgentPlan, Ending, RunFacts, RunTime};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Where the agent lies in the container.
-pub const FOLDER: &str = "/.rdmaprep";
 /// How much longer than the agent's own limit the container may run: for its start, and for the agent to say what it has.
 const OVERTIME: Duration = Duration::from_secs(20);
 /// How long to wait for a container whose output has ended.
@@ -21,11 +19,12 @@ const REST: Duration = Duration::from_secs(10);
 
 /// What is to be run.
 pub struct Run<'a> {
-    pub spec: ContainerSpec,
-    pub launch: LaunchFacts,
-    pub plan: AgentPlan,
-    /// This program, or its build for old systems.
-    pub agent: &'a Path,
+    pub launch: Launch,
+    pub plan: &'a AgentPlan,
+    /// The agent's file on this machine.
+    pub program: &'a Path,
+    /// Version of this host's GPU driver, where it is known.
+    pub host_driver: Option<String>,
 }
 
 /// How a run came to nothing.
@@ -37,15 +36,9 @@ pub enum RunError {
     Interrupted,
 }
 
-/// The agent's command line.
+/// The agent's command line in the container.
 pub fn agent_command() -> Vec<String> {
-    let (program, plan) = (format!("{FOLDER}/rdmaprep"), format!("{FOLDER}/plan.json"));
-    vec![program, "agent".to_owned(), "run".to_owned(), plan]
-}
-
-/// The folder that the agent may write to.
-pub fn agent_directory() -> String {
-    format!("{FOLDER}/run")
+    [AGENT_PROGRAM, "agent", "run", AGENT_PLAN].map(str::to_owned).to_vec()
 }
 
 /// Runs it; the container is gone when this returns, or is dropped.
@@ -55,39 +48,33 @@ pub fn agent_directory() -> String {
 /// no errors but results.
 pub async fn run(
     engine: &Engine,
-    mut run: Run<'_>,
+    run: Run<'_>,
     on_message: &mut dyn FnMut(&AgentMessage),
     cancel: &CancellationToken,
 ) -> Result<RunFacts, RunError> {
-    let begin = Instant::now();
+    let Run { mut launch, plan, program, host_driver } = run;
+    // Strings and numbers alone: this cannot fail.
+    let files = agent_files(program.to_owned(), serde_json::to_vec(plan).unwrap_or_default());
     let mut time = RunTime::default();
-    let started = loop {
-        let started = tokio::select! {
-            started = start(engine, &run) => started?,
-            () = cancel.cancelled() => return Err(RunError::Interrupted),
-        };
-        match started {
-            Started::Running(container, output) => break Ok((container, output)),
-            // What the engine does not grant is left out, once each; what is left over is the reason.
-            Started::Refused(words) => match without_refused(&mut run.spec, &words) {
-                Some(given_up) => {
-                    tracing::warn!("{given_up}");
-                    run.launch.given_up.push(given_up);
-                }
-                None => break Err(words),
-            },
-        }
+    let begin = Instant::now();
+    let started = tokio::select! {
+        started = start(engine, &mut launch, &files) => started,
+        () = cancel.cancelled() => return Err(RunError::Interrupted),
     };
-    time.create_ms = milliseconds(begin);
-    let mut collector = Collector::new(run.launch, run.plan.collective.clone());
-    let (container, mut output) = match started {
+    for given_up in &launch.facts.given_up {
+        tracing::info!("not granted, and left out: {given_up}");
+    }
+    let mut collector = Collector::new(launch.facts, plan.collective.clone(), host_driver);
+    let Running { container, mut output, create_time } = match started {
         Ok(running) => running,
-        Err(message) => {
-            let cause = start_failure(&message);
+        Err(StartError::NotStarted { cause, message }) => {
+            time.create_ms = milliseconds(begin.elapsed());
             return Ok(collector.finish(Ending::NotStarted { cause, message }, time));
         }
+        Err(StartError::Docker(error)) => return Err(error.into()),
     };
-    let limit = Duration::from_millis(run.plan.total_timeout_ms) + OVERTIME;
+    time.create_ms = milliseconds(create_time);
+    let limit = Duration::from_millis(plan.total_timeout_ms) + OVERTIME;
     let listening = listen(&mut output, &mut collector, on_message, &mut time);
     let ended = tokio::select! {
         ended = tokio::time::timeout(limit, listening) => ended,
@@ -109,56 +96,21 @@ pub async fn run(
 
 /// What the engine knows of a container whose output has ended.
 async fn how_it_ended(engine: &Engine, container: &Container, collector: &Collector) -> Result<Ending, DockerError> {
+    // The agent said all; what the kernel still holds goes with the container.
+    if collector.is_finished() {
+        return Ok(Ending::TotalTimeout);
+    }
     match tokio::time::timeout(REST, container.wait()).await {
         Ok(code) => {
             let exit_code = code?;
             let out_of_memory = container.inspect().await?.out_of_memory;
             Ok(Ending::ContainerEnded { exit_code, out_of_memory, last_lines: collector.other_lines() })
         }
-        // The agent said all; what the kernel still holds goes with the container.
-        Err(_) if collector.is_finished() => Ok(Ending::TotalTimeout),
         Err(_) => Err(DockerError::Protocol {
             endpoint: engine.endpoint().to_string(),
             operation: "reading the container's output".to_owned(),
             detail: "the output ended before the container did".to_owned(),
         }),
-    }
-}
-
-enum Started {
-    Running(Container, ContainerOutput),
-    /// The engine's words.
-    Refused(String),
-}
-
-async fn start(engine: &Engine, run: &Run<'_>) -> Result<Started, DockerError> {
-    let container = match engine.create_container(&run.spec).await {
-        Ok(container) => container,
-        Err(DockerError::Daemon { message, .. }) => return Ok(Started::Refused(message)),
-        Err(error) => return Err(error),
-    };
-    let plan = serde_json::to_vec(&run.plan).map_err(|error| DockerError::Protocol {
-        endpoint: engine.endpoint().to_string(),
-        operation: "writing the agent's plan".to_owned(),
-        detail: error.to_string(),
-    })?;
-    let upload = |path: &str, mode, content| Upload { path: path.to_owned(), mode, content };
-    let files = [
-        upload(FOLDER, 0o755, Content::Directory),
-        upload(&agent_directory(), 0o1777, Content::Directory),
-        upload(&format!("{FOLDER}/rdmaprep"), 0o755, Content::File(run.agent.to_owned())),
-        upload(&format!("{FOLDER}/plan.json"), 0o644, Content::Bytes(plan)),
-    ];
-    container.upload(&files).await?;
-    // Attached before the start, to miss nothing.
-    let output = container.attach().await?;
-    match container.start().await {
-        Ok(()) => Ok(Started::Running(container, output)),
-        Err(DockerError::Daemon { message, .. }) => {
-            container.remove().await?;
-            Ok(Started::Refused(message))
-        }
-        Err(error) => Err(error),
     }
 }
 
@@ -177,9 +129,9 @@ async fn listen(
         match first {
             None => {
                 first = Some(Instant::now());
-                time.start_ms = milliseconds(started);
+                time.start_ms = milliseconds(started.elapsed());
             }
-            Some(first) => time.run_ms = milliseconds(first),
+            Some(first) => time.run_ms = milliseconds(first.elapsed()),
         }
         on_message(&message);
     };
@@ -199,6 +151,6 @@ async fn listen(
     Ok(())
 }
 
-fn milliseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

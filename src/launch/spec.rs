@@ -45,6 +45,8 @@ pub struct LaunchOptions {
     pub owner: Owner,
     /// Program and arguments in the container.
     pub command: Vec<String>,
+    /// Whether the image's entrypoint starts the command, which it gets as its arguments.
+    pub keep_entrypoint: bool,
     /// Names of RDMA devices; empty: all of the fabric's.
     pub rdma_devices: Vec<String>,
     /// `--device`
@@ -71,6 +73,7 @@ impl LaunchOptions {
             run: run.to_owned(),
             owner,
             command,
+            keep_entrypoint: false,
             rdma_devices: Vec::new(),
             devices: Vec::new(),
             mounts: Vec::new(),
@@ -186,11 +189,15 @@ pub fn plan_launch(
         library_directory: access.library_directory,
         uses_toolkit: access.way == Way::Nvidia,
     });
-    let (program, arguments) = options.command.split_first().unzip();
+    let (entrypoint, command) = match options.command.split_first() {
+        Some((program, arguments)) if !options.keep_entrypoint => (Some(vec![program.clone()]), Some(arguments.to_vec())),
+        Some(_) => (None, Some(options.command.clone())),
+        None => (None, None),
+    };
     let spec = ContainerSpec {
         image: image.image.id.clone(),
-        entrypoint: program.map(|program| vec![program.clone()]),
-        command: arguments.map(<[String]>::to_vec),
+        entrypoint,
+        command,
         env: variables.changes,
         user: None,
         working_dir: None,

@@ -1,0 +1,626 @@
+//! `rdmaprep preflight`
+
+use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
+use super::error::{CliError, Exit};
+use super::judge::{JudgeArgs, preflight_exit};
+use super::output::{Output, write_json};
+use super::progress::{Progress, ProgressMode};
+use super::source::{self, Client, LayerCache, load_daemon};
+use super::{Global, block_on, interrupted};
+use crate::checks::RunOptions;
+use crate::docker::address::Address;
+use crate::docker::container::Bind;
+use crate::docker::engine::Engine;
+use crate::facts::ImageFacts;
+use crate::facts::run::{
+    AgentMessage, AgentPlan, Collective, DataType, GpuSelection, LaunchFacts, PROTOCOL, Placement, Plant, RunFacts,
+};
+use crate::image::reference::Reference;
+use crate::launch::evidence::read_evidence;
+use crate::launch::gpu_access::{Situation, Wanted, Way, choose_access};
+use crate::launch::host::{CDI_DIRECTORIES, Host, Locality, load_host, locality};
+use crate::launch::owner::Owner;
+use crate::launch::run::{Run, RunError, agent_command, run as run_container};
+use crate::launch::spec::{
+    AGENT_RUN_DIRECTORY, ExtraDevice, Launch, LaunchOptions, can_start_agent, parse_device, parse_mount, plan_launch,
+};
+use crate::launch::variables::UserVariable;
+use crate::report::{
+    Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif,
+};
+use crate::units::Bytes;
+use clap::{Args, ValueEnum};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tokio_util::sync::CancellationToken;
+
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep preflight my/train:1-erdma                          every GPU of this host, as a job would get it
+  rdmaprep preflight my/train:1-erdma --force-nic --require-rdma    through the NICs even within one host
+  rdmaprep preflight my/train:1 --gpus 1 --ranks-per-gpu 2     the network's way with a single GPU
+  rdmaprep preflight my/train:1 -b 8 -e 1G -f 2 -n 50 --format nccl-tests > all_reduce.txt
+  rdmaprep preflight my/train:1 -o junit=preflight.xml -o json=preflight.json
+  rdmaprep preflight my/train:1 --dry-run                      only show the docker run line";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PreflightArgs {
+    /// Image of the daemon
+    image: String,
+    #[command(flatten)]
+    judge: JudgeArgs,
+    /// Judge only the run, not what is in the image
+    #[arg(long)]
+    run_only: bool,
+    /// Fail unless RDMA is proved to have carried the data
+    #[arg(long)]
+    require_rdma: bool,
+    /// Fail below this average bus bandwidth
+    #[arg(long, value_name = "GB/S", value_parser = parse_bandwidth)]
+    min_busbw: Option<f64>,
+    /// Form of the result on stdout [default: text]
+    #[arg(long, value_enum)]
+    format: Option<PreflightFormat>,
+    /// Write the result to a file in some form; may be repeated, and - is stdout
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<PreflightFormat>)]
+    outputs: Vec<Destination<PreflightFormat>>,
+    /// Show what passed, too
+    #[arg(long)]
+    all: bool,
+    /// Keep every rank's NCCL log in this directory
+    #[arg(long, value_name = "DIR")]
+    nccl_logs: Option<PathBuf>,
+    /// Form of the progress on stderr; auto is a live line on a terminal and plain lines elsewhere
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    progress: ProgressMode,
+    #[command(flatten)]
+    collective: CollectiveArgs,
+    #[command(flatten)]
+    launch: LaunchArgs,
+}
+
+/// What is measured; the letters are nccl-tests'.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the all-reduce")]
+struct CollectiveArgs {
+    /// Smallest size in bytes, with K, M or G for powers of 1024
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "32K", value_parser = parse_size)]
+    min_bytes: u64,
+    /// Largest size; taken back to what the GPUs hold
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    max_bytes: u64,
+    /// Factor from size to size
+    #[arg(short = 'f', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    step_factor: u64,
+    /// Bytes from size to size, instead of a factor
+    #[arg(short = 'i', long, value_name = "SIZE", value_parser = parse_step, conflicts_with = "step_factor")]
+    step_bytes: Option<u64>,
+    /// Timed operations per size
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    iters: u32,
+    /// Operations per size before the table
+    #[arg(short = 'w', long, value_name = "N", default_value_t = 1)]
+    warmup_iters: u32,
+    /// Element types, separated by commas
+    #[arg(short = 'd', long, value_name = "TYPE", value_enum, value_delimiter = ',', default_value = "float")]
+    datatype: Vec<ElementType>,
+    /// Do not check the results
+    #[arg(long)]
+    no_check: bool,
+    /// GPUs: all, a number of them, or a list such as 0,2
+    #[arg(long, value_name = "all|N|LIST", default_value = "all", value_parser = parse_gpus)]
+    gpus: GpuSelection,
+    /// Ranks on each GPU; more than one is a test of the network's way, which such ranks take
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    ranks_per_gpu: u32,
+    /// Send through the NICs even within this host: NCCL's P2P, shared memory and NVLS are switched off
+    #[arg(long)]
+    force_nic: bool,
+    /// Which libnccl: auto (torch's, where there is torch), loader (what the loader finds), or a path in the image
+    #[arg(long, value_name = "auto|loader|PATH", default_value = "auto")]
+    nccl: String,
+    /// Change one element of a result before it is checked, to see that the check finds it
+    #[arg(long, value_name = "RANK:SIZE:out-of-place|in-place:ELEMENT", value_parser = parse_plant)]
+    plant_wrong: Option<Plant>,
+    /// Limit of the whole run, in seconds
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    timeout: u64,
+    /// Limit of each phase of a rank (bootstrap, init, connect, each size), in seconds
+    #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    phase_timeout: u64,
+}
+
+/// How the container is started.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the launch")]
+struct LaunchArgs {
+    /// Only show the equivalent docker run line and what is set
+    #[arg(long)]
+    dry_run: bool,
+    /// How the container gets GPUs: NVIDIA's toolkit, CDI, plain device nodes and libraries, or nothing
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = AccessChoice::Auto)]
+    gpu_access: AccessChoice,
+    /// RDMA device to pass; may be repeated [default: every device of the target's fabric]
+    #[arg(long, value_name = "NAME")]
+    rdma_device: Vec<String>,
+    /// Variable of the container, over all others; NAME alone takes this process's value
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
+    env: Vec<UserVariable>,
+    /// Do not set the variables that the target presets
+    #[arg(long)]
+    no_presets: bool,
+    /// Another device, as in docker run
+    #[arg(long, value_name = "HOST[:CONTAINER[:PERMISSIONS]]", value_parser = device)]
+    device: Vec<ExtraDevice>,
+    /// Another file or directory, as in docker run -v
+    #[arg(long, value_name = "SOURCE:TARGET[:ro]", value_parser = mount)]
+    mount: Vec<Bind>,
+    /// Network, as in docker run [default: host]
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+    /// A /dev/shm of its own of this size [default: the host's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    shm_size: Option<u64>,
+    /// All privileges, as the vendors' own commands have it
+    #[arg(long)]
+    privileged: bool,
+    /// Start through the image's entrypoint
+    #[arg(long)]
+    keep_entrypoint: bool,
+    /// Program to put into the container: an rdmaprep for its processor and C library [default: this one]
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+}
+
+/// Form of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PreflightFormat {
+    Text,
+    Json,
+    // JUnit XML.
+    Junit,
+    // SARIF 2.1.0.
+    Sarif,
+    // Workflow commands of GitHub Actions.
+    Github,
+    // The output of nccl-tests' all_reduce_perf.
+    NcclTests,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AccessChoice {
+    Auto,
+    Nvidia,
+    Cdi,
+    Plain,
+    None,
+}
+
+impl AccessChoice {
+    fn wanted(self) -> Wanted {
+        match self {
+            AccessChoice::Auto => Wanted::Auto,
+            AccessChoice::Nvidia => Wanted::Only(Way::Nvidia),
+            AccessChoice::Cdi => Wanted::Only(Way::Cdi),
+            AccessChoice::Plain => Wanted::Only(Way::Plain),
+            AccessChoice::None => Wanted::Only(Way::None),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ElementType {
+    Float,
+    Half,
+    Bfloat16,
+}
+
+impl From<ElementType> for DataType {
+    fn from(element: ElementType) -> DataType {
+        match element {
+            ElementType::Float => DataType::Float,
+            ElementType::Half => DataType::Half,
+            ElementType::Bfloat16 => DataType::Bfloat16,
+        }
+    }
+}
+
+pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    let destinations = destinations(args.format, PreflightFormat::Text, &args.outputs)?;
+    let (Reference::Daemon(name) | Reference::Name(name)) = source::parse(&args.image)? else {
+        let hint = "load it first: docker load -i FILE";
+        return Err(CliError::Usage(format!("{}: a preflight runs an image of the daemon\n  {hint}", args.image)));
+    };
+    let judge = args.judge.load()?;
+    let collective = args.collective.collective()?;
+    let program = agent_program(args.launch.agent.as_deref())?;
+    if let Some(directory) = &args.nccl_logs {
+        let failed = |source| CliError::Write { failures: vec![(directory.display().to_string(), source)] };
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let client = Client::load(global)?;
+    let mut progress = Progress::new(args.progress, global);
+    let prepared = block_on(async {
+        let engine = client.connect().await?;
+        progress.phase(&format!("reading {name}"));
+        let facts = load_daemon(&engine, &name, &LayerCache::default()).await?;
+        let prepared = prepare(args, &engine, &facts, collective).await?;
+        if args.launch.dry_run {
+            return Ok((prepared, facts, None));
+        }
+        can_start_agent(&facts).map_err(CliError::CannotStart)?;
+        let run = launch(&engine, &prepared, &program, &mut progress).await?;
+        Ok((prepared, facts, Some(run)))
+    });
+    let (prepared, facts, ran) = prepared?;
+    progress.finish();
+    let Some(mut run) = ran else {
+        output.write(|out, _| write_dry_run(out, &prepared.launch.facts));
+        return Ok(Exit::Ok);
+    };
+    run.evidence = read_evidence(&run);
+    let mut failures = Vec::new();
+    if let Some(directory) = &args.nccl_logs {
+        failures = keep_logs(directory, &run);
+    }
+    let options = RunOptions { require_rdma: args.require_rdma, min_busbw_gb_per_s: args.min_busbw };
+    let ending = run.ending.clone();
+    let report = judge.judge_run(&facts, run, options, !args.run_only);
+    write_everywhere(&destinations, output, |format, out, style| write_result(out, &report, format, args.all, style))?;
+    if !failures.is_empty() {
+        return Err(CliError::Write { failures });
+    }
+    Ok(preflight_exit(&report.findings, report.fail_on, &ending))
+}
+
+/// What is to be launched.
+struct Prepared {
+    launch: Launch,
+    plan: AgentPlan,
+    host_driver: Option<String>,
+}
+
+async fn prepare(
+    args: &PreflightArgs,
+    engine: &Engine,
+    facts: &ImageFacts,
+    collective: Collective,
+) -> Result<Prepared, CliError> {
+    let (engine_host, host, locality) = look_at_host(engine).await?;
+    let selection = &args.collective.gpus;
+    let situation = Situation { kind: engine.info().kind, engine: &engine_host, host: &host, locality: &locality };
+    let access = choose_access(args.launch.gpu_access.wanted(), selection, situation)?;
+    let plan = AgentPlan {
+        protocol: PROTOCOL,
+        directory: AGENT_RUN_DIRECTORY.to_owned(),
+        gpus: access.agent_selection(selection),
+        ranks_per_gpu: args.collective.ranks_per_gpu,
+        nccl: choose_nccl(&args.collective.nccl, facts),
+        collective,
+        phase_timeout_ms: args.collective.phase_timeout.saturating_mul(1000),
+        total_timeout_ms: args.collective.timeout.saturating_mul(1000),
+        plant: args.collective.plant_wrong.clone(),
+    };
+    let options = LaunchOptions {
+        keep_entrypoint: args.launch.keep_entrypoint,
+        rdma_devices: args.launch.rdma_device.clone(),
+        devices: args.launch.device.clone(),
+        mounts: args.launch.mount.clone(),
+        env: args.launch.env.clone(),
+        presets: !args.launch.no_presets,
+        force_nic: args.collective.force_nic,
+        ranks_per_gpu: args.collective.ranks_per_gpu,
+        privileged: args.launch.privileged,
+        network: args.launch.network.clone(),
+        shm_bytes: args.launch.shm_size,
+        ..LaunchOptions::new(&run_id(), Owner::load(Path::new("/"), std::process::id()), agent_command())
+    };
+    let launch = plan_launch(facts, args.judge.target, (&host, &locality), &access, &options)?;
+    let host_driver = if locality == Locality::Local { host.driver_version } else { None };
+    Ok(Prepared { launch, plan, host_driver })
+}
+
+async fn look_at_host(engine: &Engine) -> Result<(crate::docker::engine::EngineHost, Host, Locality), CliError> {
+    let engine_host = engine.host().await?;
+    let directories: Vec<&str> = match engine_host.cdi_directories.as_slice() {
+        [] => CDI_DIRECTORIES.to_vec(),
+        given => given.iter().map(String::as_str).collect(),
+    };
+    let path = std::env::var("PATH").unwrap_or_default();
+    let host = load_host(Path::new("/"), &path, &directories);
+    for problem in &host.problems {
+        tracing::warn!("looking at this host: {problem}");
+    }
+    let is_local = matches!(engine.endpoint().address(), Address::Unix { .. });
+    let locality = locality(is_local, &engine_host, &host);
+    Ok((engine_host, host, locality))
+}
+
+/// Which libnccl the ranks open; `None`: what the loader finds.
+fn choose_nccl(wanted: &str, facts: &ImageFacts) -> Option<String> {
+    match wanted {
+        "loader" => None,
+        "auto" => {
+            let torch = facts.nccl_consumers.iter().find(|consumer| consumer.name == "torch")?;
+            // NCCL that is linked into another library cannot be opened by itself.
+            let path = torch.path.clone().filter(|path| path.contains("libnccl.so"));
+            if path.is_none() {
+                tracing::warn!("torch has its NCCL inside another library: the run takes what the loader finds");
+            }
+            path
+        }
+        path => Some(path.to_owned()),
+    }
+}
+
+async fn launch(
+    engine: &Engine,
+    prepared: &Prepared,
+    program: &Path,
+    progress: &mut Progress,
+) -> Result<RunFacts, CliError> {
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let watch = tokio::spawn(async move {
+        interrupted().await;
+        stop.cancel();
+    });
+    progress.phase(&format!("starting {}", prepared.launch.image_name));
+    let mut on_message = |message: &AgentMessage| {
+        if let Some(text) = say(message) {
+            progress.phase(&text);
+        }
+    };
+    let run = Run {
+        launch: prepared.launch.clone(),
+        plan: &prepared.plan,
+        program,
+        host_driver: prepared.host_driver.clone(),
+    };
+    let result = run_container(engine, run, &mut on_message, &cancel).await;
+    watch.abort();
+    result.map_err(|error| match error {
+        RunError::Docker(error) => CliError::Docker(error),
+        RunError::Interrupted => CliError::Interrupted,
+    })
+}
+
+/// What is worth a line of progress.
+fn say(message: &AgentMessage) -> Option<String> {
+    match message {
+        AgentMessage::Gpus(probe) => {
+            let first = probe.gpus.first()?;
+            Some(format!("{} GPUs ({}): asking NCCL", probe.gpus.len(), first.name))
+        }
+        AgentMessage::Phase { rank: 0, phase } => match phase {
+            crate::facts::run::Phase::Init => Some("ranks meet".to_owned()),
+            crate::facts::run::Phase::Connect => Some("ranks connect".to_owned()),
+            _ => None,
+        },
+        AgentMessage::Reduced { max_bytes } => Some(format!("the GPUs hold {} at most", Bytes(*max_bytes))),
+        AgentMessage::Row(row) => {
+            let wrong = [&row.out_of_place, &row.in_place].iter().filter_map(|one| one.wrong).sum::<u64>();
+            let wrong = if wrong > 0 { format!(", {wrong} WRONG") } else { String::new() };
+            let (size, out, inside) = (row.size_bytes, row.out_of_place.time_us, row.in_place.time_us);
+            Some(format!("{} {size} B: {out:.1} us out of place, {inside:.1} us in place{wrong}", row.data_type.name()))
+        }
+        AgentMessage::Failure(failure) => {
+            Some(format!("rank {} failed in {}", failure.rank, failure.phase))
+        }
+        _ => None,
+    }
+}
+
+fn write_result(
+    out: &mut dyn Write,
+    report: &Report,
+    format: PreflightFormat,
+    all: bool,
+    style: Style,
+) -> io::Result<()> {
+    match format {
+        PreflightFormat::Text => write_preflight(out, report, all, style),
+        PreflightFormat::Json => write_json(out, report),
+        PreflightFormat::Junit => write_junit(out, report),
+        PreflightFormat::Sarif => write_sarif(out, report),
+        PreflightFormat::Github => write_github(out, report),
+        PreflightFormat::NcclTests => match &report.run {
+            Some(run) => write_nccl_tests(out, &run.facts),
+            None => Ok(()),
+        },
+    }
+}
+
+fn write_dry_run(out: &mut dyn Write, facts: &LaunchFacts) -> io::Result<()> {
+    writeln!(out, "{}", facts.command_line)?;
+    writeln!(out, "# GPU access: {} ({})", facts.gpu_access, facts.gpu_access_reason)?;
+    for variable in &facts.variables {
+        let origin = match variable.origin {
+            crate::facts::run::Origin::Image => "image",
+            crate::facts::run::Origin::Preset => "preset",
+            crate::facts::run::Origin::User => "user",
+            crate::facts::run::Origin::Run => "this run",
+        };
+        writeln!(out, "# {}={} ({origin})", variable.name, variable.value)?;
+    }
+    Ok(())
+}
+
+/// Writes every rank's log; what could not be written.
+fn keep_logs(directory: &Path, run: &RunFacts) -> Vec<(String, io::Error)> {
+    let mut failures = Vec::new();
+    for rank in &run.ranks {
+        let path = directory.join(format!("rank-{}.log", rank.rank));
+        if let Err(error) = std::fs::write(&path, &rank.log) {
+            failures.push((path.display().to_string(), error));
+        }
+    }
+    failures
+}
+
+/// The file that goes into the container.
+fn agent_program(named: Option<&Path>) -> Result<PathBuf, CliError> {
+    match named {
+        Some(path) => match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Ok(path.to_owned()),
+            Ok(_) => Err(CliError::Usage(format!("--agent {}: it is no file", path.display()))),
+            Err(source) => Err(CliError::File { path: path.display().to_string(), source }),
+        },
+        None => std::env::current_exe().map_err(|source| CliError::Runtime { source }),
+    }
+}
+
+/// Names the run: time and process.
+fn run_id() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    format!("{:x}-{}", now.as_millis(), std::process::id())
+}
+
+impl CollectiveArgs {
+    fn collective(&self) -> Result<Collective, CliError> {
+        if self.min_bytes > self.max_bytes {
+            let (min, max) = (self.min_bytes, self.max_bytes);
+            return Err(CliError::Usage(format!("-b {min} is more than -e {max}: no size is left to measure")));
+        }
+        let data_types: Vec<DataType> = self.datatype.iter().copied().map(DataType::from).collect();
+        if let Some(data_type) = data_types.iter().find(|data_type| self.min_bytes < data_type.size()) {
+            let (name, size) = (data_type.name(), data_type.size());
+            return Err(CliError::Usage(format!("-b {} is less than one {name}, which has {size} B", self.min_bytes)));
+        }
+        let collective = Collective {
+            min_bytes: self.min_bytes,
+            max_bytes: self.max_bytes,
+            step_factor: if self.step_bytes.is_some() { 1 } else { self.step_factor },
+            step_bytes: self.step_bytes.unwrap_or(0),
+            iterations: self.iters,
+            warmup: self.warmup_iters,
+            data_types,
+            check: !self.no_check,
+        };
+        const MOST_SIZES: usize = 10_000;
+        let count = collective.sizes().len();
+        if count > MOST_SIZES {
+            return Err(CliError::Usage(format!("-i makes {count} sizes; at most {MOST_SIZES} are measured")));
+        }
+        Ok(collective)
+    }
+}
+
+/// A size in bytes: a whole number, with K, M or G for powers of 1024, as nccl-tests reads it.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: write bytes, as 32K, 256M or 4G");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KIB" => 1 << 10,
+        "M" | "MIB" => 1 << 20,
+        "G" | "GIB" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    match number.checked_mul(unit) {
+        // CUDA's pointers have 57 bits at most.
+        Some(size @ 1..=0x1ff_ffff_ffff_ffff) => Ok(size),
+        Some(_) | None => Err(wrong()),
+    }
+}
+
+fn parse_step(text: &str) -> Result<u64, String> {
+    parse_size(text)
+}
+
+fn parse_gpus(text: &str) -> Result<GpuSelection, String> {
+    let wrong = || format!("{text:?}: write all, a number of GPUs, or a list of their numbers such as 0,2 or 0,");
+    if text == "all" {
+        return Ok(GpuSelection::All);
+    }
+    if !text.contains(',') {
+        return match text.parse() {
+            Ok(count @ 1..) => Ok(GpuSelection::First(count)),
+            Ok(0) | Err(_) => Err(wrong()),
+        };
+    }
+    // `0,` is the list of one.
+    let list = text.strip_suffix(',').unwrap_or(text);
+    let indices: Vec<u32> = list.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+    let mut seen = std::collections::BTreeSet::new();
+    match indices.iter().find(|index| !seen.insert(**index)) {
+        Some(index) => Err(format!("GPU {index} stands twice in {text:?}; for several ranks on one see --ranks-per-gpu")),
+        None => Ok(GpuSelection::List(indices)),
+    }
+}
+
+fn parse_plant(text: &str) -> Result<Plant, String> {
+    let wrong = || format!("{text:?}: write RANK:SIZE:PLACEMENT:ELEMENT, as 0:1M:out-of-place:1234");
+    let parts: Vec<&str> = text.split(':').collect();
+    let [rank, size, placement, element] = parts[..] else { return Err(wrong()) };
+    Ok(Plant {
+        rank: rank.parse().map_err(|_| wrong())?,
+        size_bytes: parse_size(size)?,
+        placement: match placement {
+            "out-of-place" => Placement::OutOfPlace,
+            "in-place" => Placement::InPlace,
+            _ => return Err(wrong()),
+        },
+        element: element.parse().map_err(|_| wrong())?,
+    })
+}
+
+fn parse_bandwidth(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) | Err(_) => Err(format!("{text:?} is no bandwidth: write GB/s, as 40 or 92.5")),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<UserVariable, String> {
+    UserVariable::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
+}
+
+fn device(text: &str) -> Result<ExtraDevice, String> {
+    parse_device(text).map_err(|error| error.to_string())
+}
+
+fn mount(text: &str) -> Result<Bind, String> {
+    parse_mount(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_nccl_tests() {
+        for (text, size) in [("8", 8), ("32K", 32 << 10), ("1m", 1 << 20), ("4G", 4 << 30), ("16B", 16), ("2MiB", 2 << 20)]
+        {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for text in ["", "K", "0", "-1", "1T", "1.5G", "1 G", "99999999999G"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn gpus_are_all_a_number_or_a_list() {
+        assert_eq!(parse_gpus("all"), Ok(GpuSelection::All));
+        assert_eq!(parse_gpus("2"), Ok(GpuSelection::First(2)));
+        assert_eq!(parse_gpus("0,2"), Ok(GpuSelection::List(vec![0, 2])));
+        assert_eq!(parse_gpus("3,"), Ok(GpuSelection::List(vec![3])));
+        for text in ["", "0", "-1", "a", "0,,1", "0,a"] {
+            assert!(parse_gpus(text).is_err(), "{text}");
+        }
+        assert!(parse_gpus("1,1").unwrap_err().contains("--ranks-per-gpu"));
+    }
+
+    #[test]
+    fn a_planted_element_is_named_in_full() {
+        let plant = parse_plant("1:1M:in-place:7").unwrap();
+        let expected = Plant { rank: 1, size_bytes: 1 << 20, placement: Placement::InPlace, element: 7 };
+        assert_eq!(plant, expected);
+        for text in ["", "1:1M:in-place", "1:1M:x:7", "a:1M:in-place:7", "1:x:in-place:7", "1:1M:in-place:-7"] {
+            assert!(parse_plant(text).is_err(), "{text}");
+        }
+    }
+}

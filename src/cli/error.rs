@@ -30,6 +30,8 @@ pub enum Exit {
     NotExamined,
     /// The host or a service that it needs is at fault, not the image.
     Host,
+    /// A time limit was reached.
+    TimeLimit,
     /// Interrupted; nothing is left running.
     Interrupted,
 }
@@ -42,6 +44,7 @@ impl From<Exit> for ExitCode {
             Exit::Usage => 2,
             Exit::NotExamined => 3,
             Exit::Host => 4,
+            Exit::TimeLimit => 5,
             Exit::Interrupted => 130,
         })
     }

@@ -19,6 +19,7 @@ mod swap;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use error::Exit;
 use error::{CliError, report_error};
+pub use judge::preflight_exit;
 use output::Output;
 use std::io::IsTerminal;
 

@@ -4,7 +4,7 @@
 //! not count is a passed test with the warning as its output.
 
 use super::{Report, details, status_word};
-use crate::checks::{Finding, Status, Verdict};
+use crate::checks::{self, Check, Finding, Status, Verdict};
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use std::io::{self, Write};
 
@@ -14,6 +14,12 @@ pub fn write_junit(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     suite.add_property(("rdmaprep.version", report.rdmaprep_version.as_str()));
     suite.add_property(("rdmaprep.target", report.target.as_str()));
     suite.add_property(("rdmaprep.image.id", report.image.id.as_str()));
+    if let Some(run) = &report.run {
+        suite.add_property(("rdmaprep.rdma", super::visible(&run.rdma_line()).trim_start_matches("RDMA: ")));
+        if let Some(average) = run.average_busbw_gb_per_s {
+            suite.add_property(("rdmaprep.average_busbw_gb_per_s", format!("{average:.4}").as_str()));
+        }
+    }
     suite.add_test_cases(report.findings.iter().map(|finding| test_case(report, finding)));
     let mut junit = quick_junit::Report::new("rdmaprep");
     junit.add_test_suite(suite);
@@ -25,7 +31,7 @@ fn test_case(report: &Report, finding: &Finding) -> TestCase {
     let status = match (finding.status, finding.weight(report.fail_on)) {
         (Status::Skip, _) => {
             let mut status = TestCaseStatus::skipped();
-            status.set_message(finding.summary.as_str());
+            status.set_message(super::visible(&finding.summary).as_ref());
             status
         }
         (Status::Unknown, _) => non_success(NonSuccessKind::Error, finding),
@@ -37,7 +43,8 @@ fn test_case(report: &Report, finding: &Finding) -> TestCase {
         (Status::Pass, _) => TestCaseStatus::success(),
     };
     let mut case = TestCase::new(finding.check.as_str(), status);
-    case.set_classname(format!("rdmaprep.{}", report.target));
+    let part = if checks::by_id(&finding.check).is_some_and(Check::is_of_a_run) { "preflight." } else { "" };
+    case.set_classname(format!("rdmaprep.{part}{}", report.target));
     if let Some(warning) = warning {
         case.set_system_out(warning);
     }
@@ -47,7 +54,7 @@ fn test_case(report: &Report, finding: &Finding) -> TestCase {
 fn non_success(kind: NonSuccessKind, finding: &Finding) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(kind);
     status.set_type(status_word(finding.status));
-    status.set_message(finding.summary.as_str());
+    status.set_message(super::visible(&finding.summary).as_ref());
     status.set_description(details(finding));
     status
 }

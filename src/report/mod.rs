@@ -4,18 +4,26 @@
 
 mod github;
 mod junit;
+mod nccl_tests;
+mod printf;
 mod registry;
+mod run;
+mod run_text;
 mod sarif;
 mod schema;
 mod text;
 
 pub use github::write_github;
 pub use junit::write_junit;
+pub use nccl_tests::write_nccl_tests;
 pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
+pub use run::{MeasuredReport, RowReport, RunReport};
+pub use run_text::write_preflight;
 pub use sarif::write_sarif;
 pub use text::{Style, write_check, write_diff, write_facts};
 
 use crate::checks::{Bar, Finding, Status, Verdict};
+use crate::facts::run::RunFacts;
 use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::PolicyUse;
 use crate::targets::Target;
@@ -25,7 +33,7 @@ use std::borrow::Cow;
 /// Version of the report's JSON form.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The result of `check`.
+/// The result of `check` and of `preflight`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
@@ -43,6 +51,9 @@ pub struct Report {
     pub policy: Option<PolicyUse>,
     pub image: ImageIdentity,
     pub findings: Vec<Finding>,
+    /// The run of a preflight; absent where only the image was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunReport>,
 }
 
 impl Report {
@@ -62,6 +73,30 @@ impl Report {
             fail_on,
             policy,
             image: facts.image.clone(),
+            findings,
+            run: None,
+        }
+    }
+
+    /// The report of a preflight: `findings` are those of its run, and of the image where they are to count too.
+    pub fn of_run(
+        image: ImageIdentity,
+        run: RunFacts,
+        target: &Target,
+        findings: Vec<Finding>,
+        fail_on: Bar,
+        policy: Option<PolicyUse>,
+    ) -> Report {
+        Report {
+            schema_version: SCHEMA_VERSION,
+            rdmaprep_version: env!("CARGO_PKG_VERSION").to_owned(),
+            target: target.id.to_owned(),
+            fabric: target.fabric.id.to_owned(),
+            verdict: crate::checks::verdict(&findings, fail_on),
+            fail_on,
+            policy,
+            image,
+            run: Some(RunReport::new(run, &findings, fail_on)),
             findings,
         }
     }
@@ -87,7 +122,8 @@ impl Report {
 
     /// `FAIL for pai-dlc: 1 failed, 13 passed`
     fn headline(&self) -> String {
-        format!("{} for {}: {}", verdict_word(self.verdict), self.target, self.counts())
+        let rdma = self.run.as_ref().map(|run| format!("; {}", run.rdma_line())).unwrap_or_default();
+        format!("{} for {}: {}{rdma}", verdict_word(self.verdict), self.target, self.counts())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The registry of checks, as `check --list` and `explain` show it.
 
 use super::Style;
-use crate::checks::{Check, REGISTRY, Severity};
+use crate::checks::{self, Check, Severity};
 use crate::targets::{TARGETS, Target};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ pub struct RegistryListing {
 pub struct CheckEntry {
     #[serde(flatten)]
     check: &'static Check,
+    /// What it judges: `image`, or the run of a `preflight`.
+    judges: &'static str,
     /// Target → what the check is for it.
     severity_by_target: BTreeMap<&'static str, Severity>,
 }
@@ -29,7 +31,7 @@ impl RegistryListing {
         RegistryListing {
             schema_version: 1,
             rdmaprep_version: env!("CARGO_PKG_VERSION"),
-            checks: REGISTRY.iter().map(CheckEntry::new).collect(),
+            checks: checks::all().map(CheckEntry::new).collect(),
         }
     }
 }
@@ -43,14 +45,19 @@ impl Default for RegistryListing {
 impl CheckEntry {
     pub fn new(check: &'static Check) -> CheckEntry {
         let severity_by_target = TARGETS.iter().map(|target| (target.id, check.severity_for(target))).collect();
-        CheckEntry { check, severity_by_target }
+        CheckEntry { check, judges: judges(check), severity_by_target }
     }
 }
 
-/// Writes a line per check, with its severity for a target.
+fn judges(check: &Check) -> &'static str {
+    if check.is_of_a_run() { "preflight" } else { "image" }
+}
+
+/// Writes a line per check, with its severity for a target and what it judges.
 pub fn write_list(out: &mut dyn Write, target: &Target) -> io::Result<()> {
-    for check in REGISTRY {
-        writeln!(out, "{:<20} {:<9} {}", check.id, severity_word(check.severity_for(target)), check.about)?;
+    for check in checks::all() {
+        let severity = severity_word(check.severity_for(target));
+        writeln!(out, "{:<20} {severity:<9} {:<10} {}", check.id, judges(check), check.about)?;
     }
     Ok(())
 }
@@ -67,6 +74,7 @@ pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io
     writeln!(out, "{}  {}", style.bold(check.id), check.about)?;
     for (name, text) in [
         ("severity", severity.join("; ").as_str()),
+        ("judges", if check.is_of_a_run() { "the run of a preflight" } else { "an image" }),
         ("needs", check.needs.join(", ").as_str()),
         ("meaning", check.why),
         ("remedy", check.remedy),

@@ -4,7 +4,7 @@
 //! notification besides, because viewers often show results of kind `fail` only (SARIF 2.1.0, 3.27.9 and 3.20.21).
 
 use super::{Report, details, status_word};
-use crate::checks::{Finding, REGISTRY, Severity, Status, Verdict};
+use crate::checks::{self, Check, Finding, Severity, Status, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -59,9 +59,14 @@ pub fn write_sarif(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out)
 }
 
+/// The checks that this report's findings are of; those of a run only where there was one.
+fn checks_of(report: &Report) -> Vec<&'static Check> {
+    checks::all().filter(|check| report.run.is_some() || !check.is_of_a_run()).collect()
+}
+
 fn rules(report: &Report) -> Vec<Value> {
-    REGISTRY
-        .iter()
+    checks_of(report)
+        .into_iter()
         .map(|check| {
             // As it counts in this report: for its target, and under its policy.
             let found = report.findings.iter().find(|finding| finding.check == check.id);
@@ -90,7 +95,7 @@ fn result(report: &Report, finding: &Finding) -> Value {
     };
     json!({
         "ruleId": finding.check,
-        "ruleIndex": REGISTRY.iter().position(|check| check.id == finding.check).map_or(-1, |at| at as i64),
+        "ruleIndex": checks_of(report).iter().position(|check| check.id == finding.check).map_or(-1, |at| at as i64),
         "kind": kind,
         "level": level,
         "message": {"text": details(finding)},
@@ -101,6 +106,7 @@ fn result(report: &Report, finding: &Finding) -> Value {
             "severity": finding.severity,
             "evidence": finding.evidence,
             "remedy": finding.remedy,
+            "blame": finding.blame,
         },
     })
 }
@@ -127,8 +133,9 @@ fn locations(report: &Report, finding: &Finding) -> Vec<Value> {
 
 /// The absolute paths among the words of a text; a text that is a path as a whole may have spaces in it.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
-    let whole =
-        Some(text).filter(|text| text.starts_with('/') && ![": ", " (", ", "].iter().any(|mark| text.contains(mark)));
+    let whole = Some(text).filter(|text| {
+        text.starts_with('/') && !is_of_the_kernel(text) && ![": ", " (", ", "].iter().any(|mark| text.contains(mark))
+    });
     let words = if whole.is_some() { "" } else { text };
     whole.into_iter().chain(words_that_are_paths(words))
 }
@@ -136,7 +143,12 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
 fn words_that_are_paths(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ',', ';', '(', ')', '\n', '"'])
         .map(|word| word.trim_end_matches([':', '.']))
-        .filter(|word| word.len() > 1 && word.starts_with('/'))
+        .filter(|word| word.len() > 1 && word.starts_with('/') && !is_of_the_kernel(word))
+}
+
+/// What the kernel shows in a container is not in its image.
+fn is_of_the_kernel(path: &str) -> bool {
+    ["/dev/", "/proc/", "/sys/"].iter().any(|root| path.starts_with(root))
 }
 
 /// Percent-encodes a path for a URI (RFC 3986, 3.3). A colon too, since a first segment with one would read as a scheme.

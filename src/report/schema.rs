@@ -21,6 +21,29 @@ mod tests {
         serde_json::to_string_pretty(&schema).unwrap() + "\n"
     }
 
+    /// Of `check`, whose reports have no run: without what only a run needs.
+    fn without_run(schema: &str) -> String {
+        let mut schema: Value = serde_json::from_str(schema).unwrap();
+        schema["properties"].as_object_mut().unwrap().remove("run").unwrap();
+        loop {
+            let text = schema.to_string();
+            let types = schema["$defs"].as_object_mut().unwrap();
+            let before = types.len();
+            types.retain(|name, _| text.contains(&format!("\"#/$defs/{name}\"")));
+            if types.len() == before {
+                break;
+            }
+        }
+        serde_json::to_string_pretty(&schema).unwrap() + "\n"
+    }
+
+    /// Of `preflight`, whose reports always have one.
+    fn with_run(schema: &str) -> String {
+        let mut schema: Value = serde_json::from_str(schema).unwrap();
+        schema["required"].as_array_mut().unwrap().push(json!("run"));
+        serde_json::to_string_pretty(&schema).unwrap() + "\n"
+    }
+
     fn join_lines(value: &mut Value) {
         match value {
             Value::Object(map) => {
@@ -40,7 +63,14 @@ mod tests {
     fn the_schemas_are_those_of_the_types() {
         for (name, made) in [
             ("facts", schema::<ImageFacts>("What rdmaprep inspect --format json writes", facts::SCHEMA_VERSION)),
-            ("report", schema::<Report>("What rdmaprep check --format json writes", report::SCHEMA_VERSION)),
+            (
+                "report",
+                without_run(&schema::<Report>("What rdmaprep check --format json writes", report::SCHEMA_VERSION)),
+            ),
+            (
+                "preflight",
+                with_run(&schema::<Report>("What rdmaprep preflight --format json writes", report::SCHEMA_VERSION)),
+            ),
         ] {
             let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
             if std::env::var_os("UPDATE_SCHEMAS").is_some() {

@@ -1,7 +1,7 @@
 //! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
 
 use super::{Report, status_word, verdict_word, visible};
-use crate::checks::{Bar, Status, Verdict};
+use crate::checks::{Bar, Finding, Status, Verdict};
 use crate::diff::ImageDiff;
 use crate::facts::{ImageFacts, ImageIdentity, LoaderCache, NcclKind};
 use crate::policy::{Level, PolicyUse};
@@ -41,8 +41,30 @@ const EVIDENCE_SHOWN: usize = 8;
 /// Writes the result of `check`. `all` shows also what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     writeln!(out, "{} ({})", visible(&report.image.reference), identity(&report.image))?;
+    write_findings(out, report, all, style)?;
+    if let Some(policy) = &report.policy {
+        write_policy(out, policy, style)?;
+    }
+    write_verdict(out, report, style, "")
+}
+
+/// Writes a paragraph per finding; `all` shows also what passed.
+pub(super) fn write_findings(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     let shown = report.findings.iter().filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
     for finding in shown {
+        // What a run did not come to is one line, not one for each check that waited for it.
+        let alike = same_unknown(report, finding);
+        if let [first, rest @ .., last] = alike.as_slice() {
+            if last.check == finding.check {
+                let names: Vec<String> = rest.iter().chain([last]).map(|finding| finding.check.clone()).collect();
+                let summary = visible(&finding.summary);
+                writeln!(out, "  {}  {:<20} {summary}", style.status(finding.status), first.check)?;
+                for line in wrap(&names).lines() {
+                    writeln!(out, "             also: {line}")?;
+                }
+            }
+            continue;
+        }
         writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, visible(&finding.summary))?;
         if matches!(finding.status, Status::Pass | Status::Skip) {
             continue;
@@ -65,9 +87,20 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
             writeln!(out, "             remedy: {}", visible(remedy))?;
         }
     }
-    if let Some(policy) = &report.policy {
-        write_policy(out, policy, style)?;
+    Ok(())
+}
+
+/// The findings of a run that say the same of what is not known.
+fn same_unknown<'a>(report: &'a Report, finding: &Finding) -> Vec<&'a Finding> {
+    if report.run.is_none() || finding.status != Status::Unknown {
+        return Vec::new();
     }
+    let alike = |other: &&Finding| other.status == Status::Unknown && other.summary == finding.summary;
+    report.findings.iter().filter(alike).collect()
+}
+
+/// Writes the last line; `more` stands at its end.
+pub(super) fn write_verdict(out: &mut dyn Write, report: &Report, style: Style, more: &str) -> io::Result<()> {
     let colour = match report.verdict {
         Verdict::Pass => "1;32",
         Verdict::Fail => "1;31",
@@ -78,11 +111,11 @@ pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style
         Bar::Fail => "",
         Bar::Warn => " (warnings count)",
     };
-    writeln!(out, "{verdict} for {}{bar}: {}", report.target, report.counts())
+    writeln!(out, "{verdict} for {}{bar}: {}{more}", report.target, report.counts())
 }
 
 /// Writes what a policy changed, so that nobody takes its verdict for the target's.
-fn write_policy(out: &mut dyn Write, policy: &PolicyUse, style: Style) -> io::Result<()> {
+pub(super) fn write_policy(out: &mut dyn Write, policy: &PolicyUse, style: Style) -> io::Result<()> {
     writeln!(out, "  {}  {}", style.paint("36", "policy "), policy.file)?;
     for change in &policy.minimums {
         let was = change.was.as_deref().unwrap_or("none");
@@ -106,7 +139,7 @@ fn level_word(level: Level) -> &'static str {
 }
 
 /// What an image was resolved to.
-fn identity(image: &ImageIdentity) -> String {
+pub(super) fn identity(image: &ImageIdentity) -> String {
     let id = if image.id.is_empty() { "no image id" } else { short(&image.id) };
     let manifest = image.manifest_digest.as_deref().map(|digest| format!(", manifest {}", short(digest)));
     let verified = if image.layers_verified { ", layers verified" } else { "" };

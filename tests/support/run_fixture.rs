@@ -236,6 +236,12 @@ pub fn not_started(cause: StartFailure, message: &str) -> RunFacts {
 pub fn failed(rank: u32, phase: Phase, failure: Failure) -> RunFacts {
     let mut run = good_run();
     run.rows.clear();
+    run.counters.clear();
+    let evidence = run.evidence.as_mut().unwrap();
+    evidence.rdma = RdmaUse::Unknown;
+    evidence.rdma_reasons = vec!["no channel was made".into()];
+    evidence.gpu_direct = GpuDirect::Unknown;
+    evidence.transports.clear();
     run.failures.push(RankFailure { rank, phase, failure });
     for facts in &mut run.ranks {
         facts.phase = phase;

@@ -105,8 +105,27 @@ impl<'a> RunSubject<'a> {
     }
 }
 
+/// Causes that go away with other arguments of the run.
+const CAUSES_IN_SETTINGS: [&str; 9] = [
+    "bootstrap-interface",
+    "device-not-permitted",
+    "gid-unroutable",
+    "gpu-not-passed",
+    "hca-filter-matches-nothing",
+    "memlock-low",
+    "netns-gid-mismatch",
+    "rdma-switched-off",
+    "shm-too-small",
+];
+
 fn blame_of(cause: &Cause) -> Blame {
-    if cause.is_image_at_fault { Blame::Image } else { Blame::Host }
+    if cause.is_image_at_fault {
+        Blame::Image
+    } else if CAUSES_IN_SETTINGS.contains(&cause.id.as_str()) {
+        Blame::Settings
+    } else {
+        Blame::Host
+    }
 }
 
 /// Of a cause that the logs show: what it is, its lines and its remedy.

@@ -183,7 +183,8 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
     }
     if !behind.is_empty() && behind.len() < all.len() {
         let waiting: Vec<u32> = all.iter().copied().filter(|rank| !behind.contains(rank)).collect();
-        summary += &format!("; {} wait for them", say_ranks(&waiting));
+        let verb = if waiting.len() == 1 { "waits" } else { "wait" };
+        summary += &format!("; {} {verb}", say_ranks(&waiting));
     }
     if let Some(cause) = subject.causes().next() {
         return Outcome::fail(format!("{summary}: {}", cause.summary))
@@ -407,7 +408,7 @@ mod tests {
         let phase = Phase::Collective { data_type_index: 0, size_bytes: 8, placement: Placement::InPlace };
         let run = silent(&[(0, false), (1, true)], phase, Some("NCCL INFO Connected all rings"));
         let finding = found(&run, "ranks-complete");
-        let words = ["rank 1 of 2 silent in collective (8 B, in place)", "rank 0 wait for them", "Connected all rings"];
+        let words = ["rank 1 of 2 silent in collective (8 B, in place)", "rank 0 waits", "Connected all rings"];
         expect(&finding, Fail, None, &words);
     }
 
@@ -415,7 +416,12 @@ mod tests {
     fn a_known_cause_has_the_word() {
         let mut run = failed(0, Phase::Init, nccl(2, ""));
         run.evidence.as_mut().unwrap().causes = vec![cause("gid-unroutable", false), cause("other", true)];
-        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["gid-unroutable: what", "remedy of gid-unroutable"]);
+        expect(
+            &found(&run, "ranks-complete"),
+            Fail,
+            Some(Settings),
+            &["gid-unroutable: what", "remedy of gid-unroutable"],
+        );
         let mut run = silent(&[(0, true)], Phase::Connect, None);
         run.evidence.as_mut().unwrap().causes = vec![cause("asymmetric-hca", false)];
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["what asymmetric-hca means"]);

@@ -38,7 +38,12 @@ fn got_devices(run: &RunFacts) -> bool {
 pub fn rdma_used(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     let required = subject.options.require_rdma;
-    let evidence = subject.evidence()?;
+    subject.started()?;
+    let evidence = match subject.evidence() {
+        Ok(evidence) => evidence,
+        Err(unknown) if required => return Ok(Outcome::fail(format!("RDMA: unknown ({})", unknown.summary))),
+        Err(unknown) => return Err(unknown),
+    };
     let because = because(evidence);
     let outcome = match rdma_use(run) {
         RdmaUse::Yes => carried(run, &because),
@@ -112,6 +117,16 @@ fn carried(run: &RunFacts, because: &str) -> Outcome {
     outcome.evidence(lines)
 }
 
+/// Causes that say nothing of why sockets were used.
+const ELSEWHERE: [&str; 6] = [
+    "cuda-forward-compat",
+    "dmabuf-unsupported",
+    "driver-too-old",
+    "nccl-version-skew",
+    "port-in-use",
+    "shm-too-small",
+];
+
 /// Sockets carried the data. Where the container had a device of the fabric that is a failure: a job pays for RDMA and does
 /// not get it. Where it had none, this host could do no better, and the user may know that.
 fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
@@ -120,14 +135,15 @@ fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
         let summary = format!("RDMA: no{because}{why}");
         if counts { Outcome::fail(summary) } else { Outcome::warn(summary) }
     };
-    if let Some(cause) = subject.causes().next() {
+    // The variable says who set it, which the log does not.
+    if let Some(setting) = settings::in_effect(run).iter().find(|setting| setting.switches_rdma_off()) {
+        return say(&format!(": {} switches it off", setting.say())).remedy(setting.take_out()).blame(setting.blame);
+    }
+    if let Some(cause) = subject.causes().find(|cause| !ELSEWHERE.contains(&cause.id.as_str())) {
         return say(&format!(": {}: {}", cause.id, cause.summary))
             .evidence(cause.evidence.iter().cloned())
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
-    }
-    if let Some(setting) = settings::in_effect(run).iter().find(|setting| setting.switches_rdma_off()) {
-        return say(&format!(": {} switches it off", setting.say())).remedy(setting.take_out()).blame(setting.blame);
     }
     if let Some((what, remedy, blame)) = broken_device(subject) {
         return say(&format!(": {what}")).remedy(remedy).blame(blame);
@@ -367,6 +383,7 @@ mod tests {
         assert_eq!(rdma_use(&run), RdmaUse::NotExercised);
         run.evidence = None;
         expect(&found(&run, "rdma-used"), Unknown, None, &["were not read"]);
+        expect(&found_with(&run, "rdma-used", REQUIRED), Fail, None, &["were not read"]);
     }
 
     /// A fabric and a device, and sockets carried the data: that is what a preflight is there to find.
@@ -382,6 +399,9 @@ mod tests {
         let mut run = sockets();
         run.evidence.as_mut().unwrap().causes = vec![cause("libibverbs-missing", true)];
         expect(&found(&run, "rdma-used"), Fail, Some(Image), &["libibverbs-missing", "remedy of libibverbs-missing"]);
+
+        run.evidence.as_mut().unwrap().causes = vec![cause("shm-too-small", false)];
+        assert!(!found(&run, "rdma-used").summary.contains("shm-too-small"));
 
         let mut run = sockets();
         run.environment.as_mut().unwrap().variables.insert("NCCL_IB_DISABLE".into(), "1".into());

@@ -36,10 +36,13 @@ impl InEffect {
         switches_off(&self.name, &self.value)
     }
 
+    /// How to let NCCL use RDMA again.
     pub(super) fn take_out(&self) -> String {
-        match self.from.strip_prefix('/') {
-            Some(_) => format!("RUN sed -i '/^{}=/d' {}", self.name, self.from),
-            None => format!("--env {}=", self.name),
+        let harmless = if self.name == "NCCL_IB_DISABLE" { "0" } else { "" };
+        match self.blame {
+            _ if self.from.starts_with('/') => format!("RUN sed -i '/^{}=/d' {}", self.name, self.from),
+            Blame::Image => format!("ENV {}={harmless}", self.name),
+            Blame::Host | Blame::Settings => format!("--env {}={harmless}", self.name),
         }
     }
 }

@@ -1,0 +1,119 @@
+//! The run of a preflight as reports show it: its facts, and the numbers that follow from them.
+
+use crate::checks::run::{average_busbw_gb_per_s, rdma_use, wrong_results};
+use crate::checks::{Blame, Finding, Verdict};
+use crate::facts::run::{DataType, Measured, RunFacts};
+use crate::facts::run_evidence::{GpuDirect, RdmaUse};
+use serde::{Deserialize, Serialize};
+
+/// What `preflight` adds to a report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RunReport {
+    /// Whether RDMA carried the data between ranks.
+    pub rdma: RdmaUse,
+    /// The first of what that rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma_reason: Option<String>,
+    pub gpu_direct: GpuDirect,
+    /// Who has to change something, where the verdict is `fail`; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_fault: Option<Blame>,
+    pub ranks: u32,
+    /// Unweighted mean over all sizes and both placements, as nccl-tests forms it; absent where nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average_busbw_gb_per_s: Option<f64>,
+    /// Measurements with wrong values: nccl-tests' "Out of bounds values".
+    pub wrong_results: u64,
+    pub rows: Vec<RowReport>,
+    pub facts: RunFacts,
+}
+
+/// One size and type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RowReport {
+    pub data_type: DataType,
+    pub size_bytes: u64,
+    pub count: u64,
+    pub out_of_place: MeasuredReport,
+    pub in_place: MeasuredReport,
+}
+
+/// One measurement, in nccl-tests' terms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MeasuredReport {
+    pub time_us: f64,
+    /// Absent where the time is zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algbw_gb_per_s: Option<f64>,
+    /// Absent where the time is zero; 0 with one rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busbw_gb_per_s: Option<f64>,
+    /// Wrong elements; absent where they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong: Option<u64>,
+}
+
+impl RunReport {
+    pub(super) fn new(run: RunFacts, findings: &[Finding], bar: crate::checks::Bar) -> RunReport {
+        let ranks = u32::try_from(run.ranks.len()).unwrap_or(u32::MAX);
+        let measured = |size_bytes: u64, one: &Measured| {
+            let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+            MeasuredReport {
+                time_us: one.time_us,
+                algbw_gb_per_s: finite(one.algbw_gb_per_s(size_bytes)),
+                busbw_gb_per_s: finite(one.busbw_gb_per_s(size_bytes, ranks)),
+                wrong: one.wrong,
+            }
+        };
+        let rows = run.rows.iter().map(|row| RowReport {
+            data_type: row.data_type,
+            size_bytes: row.size_bytes,
+            count: row.count,
+            out_of_place: measured(row.size_bytes, &row.out_of_place),
+            in_place: measured(row.size_bytes, &row.in_place),
+        });
+        RunReport {
+            rdma: rdma_use(&run),
+            rdma_reason: run.evidence.as_ref().and_then(|evidence| evidence.rdma_reasons.first().cloned()),
+            gpu_direct: run.evidence.as_ref().map_or(GpuDirect::Unknown, |evidence| evidence.gpu_direct),
+            at_fault: at_fault(findings, bar),
+            ranks,
+            average_busbw_gb_per_s: average_busbw_gb_per_s(&run).filter(|average| average.is_finite()),
+            wrong_results: wrong_results(&run) as u64,
+            rows: rows.collect(),
+            facts: run,
+        }
+    }
+
+    /// `RDMA: not exercised (there is one rank)`
+    pub(super) fn rdma_line(&self) -> String {
+        let word = match self.rdma {
+            RdmaUse::Yes => "yes",
+            RdmaUse::No => "no",
+            RdmaUse::NotExercised => "not exercised",
+            RdmaUse::Unknown => "unknown",
+        };
+        match &self.rdma_reason {
+            Some(reason) => format!("RDMA: {word} ({reason})"),
+            None => format!("RDMA: {word}"),
+        }
+    }
+}
+
+/// The image, where anything that failed is its; else the host before settings.
+fn at_fault(findings: &[Finding], bar: crate::checks::Bar) -> Option<Blame> {
+    let failed: Vec<Option<Blame>> =
+        findings.iter().filter(|f| f.weight(bar) == Verdict::Fail).map(|finding| finding.blame).collect();
+    [Blame::Image, Blame::Host, Blame::Settings].into_iter().find(|blame| failed.contains(&Some(*blame)))
+}
+
+pub(super) fn blame_words(blame: Blame) -> &'static str {
+    match blame {
+        Blame::Image => "the image is at fault",
+        Blame::Host => "the host is at fault, not the image",
+        Blame::Settings => "the settings of the run are at fault, not the image",
+    }
+}

@@ -1,0 +1,90 @@
+//! What `preflight` found, for people: how it was run, the numbers, then the findings as `check` shows them.
+
+use super::printf::fitting;
+use super::run::{MeasuredReport, RunReport, blame_words};
+use super::text::{Style, identity, write_findings, write_policy, write_verdict};
+use super::{Report, visible};
+use crate::checks::run::{InEffect, cuda_of_code, in_effect, version_of_rank};
+use crate::facts::run::RunFacts;
+use crate::units::Bytes;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+/// Writes the result of `preflight`. `all` shows also what passed.
+pub fn write_preflight(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
+    writeln!(out, "{} ({})", visible(&report.image.reference), identity(&report.image))?;
+    let Some(run) = &report.run else {
+        return write_verdict(out, report, style, "");
+    };
+    for (name, lines) in setup(&run.facts) {
+        for (at, line) in lines.iter().enumerate() {
+            writeln!(out, "  {:<11} {}", if at == 0 { name } else { "" }, visible(line))?;
+        }
+    }
+    write_rows(out, run)?;
+    write_findings(out, report, all, style)?;
+    if let Some(policy) = &report.policy {
+        write_policy(out, policy, style)?;
+    }
+    let fault = run.at_fault.map(|blame| format!("; {}", blame_words(blame))).unwrap_or_default();
+    write_verdict(out, report, style, &format!("{fault}; {}", visible(&run.rdma_line())))
+}
+
+/// How it was run: name and lines of each paragraph.
+fn setup(run: &RunFacts) -> Vec<(&'static str, Vec<String>)> {
+    let launch = &run.launch;
+    let mut about = vec![("GPU access:", vec![format!("{} ({})", launch.gpu_access, launch.gpu_access_reason)])];
+    if let Some(probe) = &run.gpus {
+        let cuda = probe.cuda_version_code.and_then(cuda_of_code).map(|version| format!(", CUDA {version}"));
+        let driver = run.environment.as_ref().and_then(|environment| environment.kernel_driver.as_ref());
+        let driver = driver.map(|driver| format!("driver {driver}{}", cuda.unwrap_or_default()));
+        let gpus = probe.gpus.iter().map(|gpu| {
+            let numa = gpu.numa_node.map(|node| format!("  NUMA {node}")).unwrap_or_default();
+            format!("{:>2}  {}  {}  {}{numa}", gpu.index, gpu.pci_address, gpu.name, Bytes(gpu.memory_bytes))
+        });
+        about.push(("GPUs:", driver.into_iter().chain(gpus).collect()));
+    }
+    let nccl: BTreeSet<String> = run
+        .ranks
+        .iter()
+        .filter_map(|rank| {
+            let path = rank.nccl.as_ref().map_or("", |library| library.path.as_str());
+            Some(format!("{} ({path})", version_of_rank(rank)?))
+        })
+        .collect();
+    about.push(("NCCL:", nccl.into_iter().collect()));
+    let was_seen = run.environment.is_some();
+    about.push(("settings:", in_effect(run).iter().filter(|_| was_seen).map(InEffect::say).collect()));
+    about.retain(|(_, lines)| !lines.is_empty());
+    about
+}
+
+/// A table with nccl-tests' columns, without what is the same in every row.
+fn write_rows(out: &mut dyn Write, run: &RunReport) -> io::Result<()> {
+    if run.rows.is_empty() {
+        return Ok(());
+    }
+    let place = |name| format!("{name:^32}");
+    writeln!(out, "  {:>22}{}{}", "", place("out of place"), place("in place").trim_end())?;
+    let columns = format!("  {:>7}  {:>6}  {:>6}  {:>6}", "us", "algbw", "busbw", "wrong");
+    writeln!(out, "  {:>12}  {:>8}{columns}{columns}", "bytes", "type")?;
+    for row in &run.rows {
+        writeln!(
+            out,
+            "  {:>12}  {:>8}{}{}",
+            row.size_bytes,
+            row.data_type.name(),
+            cells(&row.out_of_place),
+            cells(&row.in_place)
+        )?;
+    }
+    let average = run.average_busbw_gb_per_s.map_or("not known".to_owned(), |average| format!("{average:.2} GB/s"));
+    let ranks = if run.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks", run.ranks) };
+    writeln!(out, "  average bus bandwidth of {ranks}: {average}")
+}
+
+fn cells(one: &MeasuredReport) -> String {
+    let wide = |value: Option<f64>| value.map_or_else(|| format!("{:>6}", "-"), |value| fitting(value, 6));
+    let wrong = one.wrong.map_or("-".to_owned(), |wrong| wrong.to_string());
+    format!("  {}  {}  {}  {wrong:>6}", fitting(one.time_us, 7), wide(one.algbw_gb_per_s), wide(one.busbw_gb_per_s))
+}

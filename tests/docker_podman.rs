@@ -8,8 +8,15 @@ use std::process::{Child, Command, Stdio};
 
 use rdmaprep::docker::build::{BuildError, BuildEvent, BuildRequest, Builder, BuilderKind};
 use rdmaprep::docker::config::{ClientConfig, ClientEnv};
+use rdmaprep::docker::container::{ContainerSpec, Ulimit};
+use rdmaprep::docker::container_output::OutputStream;
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::{Engine, EngineKind};
+use rdmaprep::docker::upload::{Content, Upload};
+use rdmaprep::facts::run::{LaunchFacts, StartFailure};
+use rdmaprep::launch::spec::Launch;
+use rdmaprep::launch::start::{StartError, start};
+use std::collections::BTreeMap;
 use support::real_engine::{busybox_archive, program, skip, wait_until};
 use tokio_util::sync::CancellationToken;
 
@@ -98,4 +105,59 @@ async fn podman_builds_with_its_classic_interface() {
     assert_eq!(step, "RUN echo last words; exit 5");
     assert_eq!((exit_code, last_lines), (Some(5), vec!["last words".to_owned()]));
     assert_eq!(podman.engine.inspect_image("localhost/rdmaprep-test/failed:1").await.expect("an answer"), None);
+}
+
+#[tokio::test]
+async fn podman_runs_a_container() {
+    let Some(podman) = Podman::start().await else { return };
+    let mut spec = ContainerSpec::new(BASE);
+    spec.entrypoint = Some(vec!["/bin/sh".to_owned()]);
+    spec.command = Some(vec!["-c".to_owned(), "cat /d/f; echo $WORD; echo err >&2; exit 3".to_owned()]);
+    spec.env = vec![("WORD".to_owned(), Some("word".to_owned()))];
+    spec.network = "host".to_owned();
+    spec.labels = BTreeMap::from([("rdmaprep.run".to_owned(), "r".to_owned())]);
+    // Without these podman asks for limits of its own, which not every daemon may set.
+    let limits = [("memlock", -1), ("nofile", 1024), ("nproc", 16_384)];
+    spec.ulimits = limits.map(|(name, value)| Ulimit { name: name.to_owned(), value }).into();
+    let files = [
+        Upload { path: "/d".to_owned(), mode: 0o755, content: Content::Directory },
+        Upload { path: "/d/f".to_owned(), mode: 0o644, content: Content::Bytes(b"uploaded\n".to_vec()) },
+    ];
+    let mut launch = Launch { spec, facts: LaunchFacts::default(), image_name: BASE.to_owned() };
+    let started = start(&podman.engine, &mut launch, &files).await;
+    let mut running = match started {
+        Ok(running) => running,
+        // In a sandbox podman cannot run anything.
+        Err(StartError::NotStarted { message, .. }) if !message.contains("rlimit") => {
+            skip::<()>(&message);
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    while let Some(chunk) = running.output.next().await {
+        let chunk = chunk.expect("whole frames");
+        match chunk.stream {
+            OutputStream::Stdout => out.extend_from_slice(&chunk.bytes),
+            OutputStream::Stderr => err.extend_from_slice(&chunk.bytes),
+        }
+    }
+    assert_eq!(
+        (String::from_utf8_lossy(&out), String::from_utf8_lossy(&err)),
+        ("uploaded\nword\n".into(), "err\n".into())
+    );
+    assert_eq!(running.container.wait().await.expect("an exit code"), 3);
+    let end = running.container.inspect().await.expect("its state");
+    assert_eq!((end.running, end.exit_code), (false, 3));
+    let listed = podman.engine.list_labelled("rdmaprep.run").await.expect("a list");
+    assert_eq!(listed.iter().map(|container| container.id.as_str()).collect::<Vec<_>>(), [running.container.id()]);
+    running.container.remove().await.expect("it goes");
+    assert_eq!(podman.engine.list_labelled("rdmaprep.run").await.expect("a list"), []);
+    assert!(!podman.engine.host().await.expect("its settings").kernel.is_empty());
+
+    let spec = ContainerSpec { entrypoint: Some(vec!["/nope".to_owned()]), ..launch.spec.clone() };
+    let mut launch = Launch { spec, ..launch };
+    let result = start(&podman.engine, &mut launch, &files).await;
+    assert!(matches!(result, Err(StartError::NotStarted { cause: StartFailure::NoLoader, .. })), "{result:?}");
+    assert_eq!(podman.engine.list_labelled("rdmaprep.run").await.expect("a list"), []);
 }

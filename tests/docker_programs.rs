@@ -13,9 +13,11 @@ use std::process::Command;
 use rdmaprep::docker::auth::{AuthError, Credentials, find};
 use rdmaprep::docker::build::{Builder, BuilderKind};
 use rdmaprep::docker::config::{ClientConfig, ClientEnv, parse_client_config};
+use rdmaprep::docker::container::ContainerSpec;
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
 use rdmaprep::docker::error::DockerError;
+use rdmaprep::docker::upload::{Content, Upload};
 use support::real_engine::{Workshop, program, skip};
 use tokio_util::sync::CancellationToken;
 
@@ -141,4 +143,36 @@ async fn a_build_runs_through_ssh() {
         assert_eq!(built.builder, kind);
         assert!(workshop.engine.inspect_image(&built.id).await.expect("an answer").is_some());
     }
+}
+
+/// A stream that goes both ways, and an archive that is made while it is sent, through `ssh`.
+#[tokio::test]
+async fn a_container_runs_through_ssh() {
+    if program("docker").is_none() {
+        skip::<()>("the program docker is not installed");
+        return;
+    }
+    if runs_as_child("a_container_runs_through_ssh", &[("ssh", LOCAL_SSH)]) {
+        return;
+    }
+    let Some(workshop) = Workshop::open().await else { return };
+    let engine = connect("ssh://root@gpu:2222").await.unwrap_or_else(|error| panic!("{error}"));
+    let mut spec = ContainerSpec::new(&workshop.base);
+    spec.entrypoint = Some(vec!["/bin/cat".to_owned()]);
+    spec.command = Some(vec!["/file".to_owned()]);
+    let container = engine.create_container(&spec).await.unwrap_or_else(|error| panic!("{error}"));
+    let content = "through ssh\n".repeat(100_000);
+    let file = Upload { path: "/file".to_owned(), mode: 0o644, content: Content::Bytes(content.clone().into_bytes()) };
+    container.upload(&[file]).await.unwrap_or_else(|error| panic!("{error}"));
+    let mut output = container.attach().await.expect("a stream");
+    container.start().await.unwrap_or_else(|error| panic!("{error}"));
+    let mut seen = Vec::new();
+    while let Some(chunk) = output.next().await {
+        seen.extend_from_slice(&chunk.expect("whole frames").bytes);
+    }
+    assert!(seen == content.as_bytes(), "{} bytes of {}", seen.len(), content.len());
+    assert_eq!(container.wait().await.expect("an exit code"), 0);
+    // Dropped, so that the removal goes through an `ssh` of its own.
+    drop(container);
+    assert_eq!(workshop.containers(), [""; 0]);
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use rdmaprep::docker::config::{ClientConfig, ClientEnv};
-use rdmaprep::docker::container::{ContainerSpec, Ulimit};
+use rdmaprep::docker::container::{ContainerSpec, Device, Ulimit};
 use rdmaprep::docker::container_output::OutputStream;
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
@@ -154,6 +154,31 @@ async fn a_limit_that_was_given_up_is_not_tried_for_ever() {
     assert!(matches!(result, Err(StartError::NotStarted { cause: StartFailure::Other, .. })), "{result:?}");
     assert_eq!(bodies(&daemon, "/create").len(), 2);
     assert_eq!(course(&daemon).iter().filter(|line| line.starts_with("DELETE")).count(), 2);
+}
+
+#[tokio::test]
+async fn a_remote_host_without_rdma_is_for_the_checks_to_judge() {
+    let words =
+        r#"error gathering device information while adding custom device "/dev/infiniband": no such file or directory"#;
+    let daemon = daemon(move |number, reply| match number {
+        1 => error(reply, 500, words),
+        _ => reply.json(204, ""),
+    });
+    let mut launch = launch();
+    launch.spec.devices = vec![Device::node("/dev/infiniband")];
+    launch.facts.devices = vec!["/dev/infiniband".into()];
+    start(&connect(&daemon).await, &mut launch, &files()).await.expect("the second attempt starts");
+    assert_eq!(launch.facts.given_up, [format!("/dev/infiniband: {words}")]);
+    assert_eq!(launch.facts.devices, [""; 0]);
+    // A device that was asked for by name is not given up.
+    launch.spec.devices = vec![Device::node("/dev/infiniband/uverbs0")];
+    let words = words.replace("infiniband", "infiniband/uverbs0");
+    let daemon = MockDaemon::with_api("1.41", move |request, reply| match request.endpoint().ends_with("/start") {
+        true => error(reply, 500, &words),
+        false => answer(request, reply, &AtomicUsize::new(0), &|_, _| ()),
+    });
+    let result = start(&connect(&daemon).await, &mut launch, &files()).await;
+    assert!(matches!(result, Err(StartError::NotStarted { cause: StartFailure::DeviceMissing, .. })), "{result:?}");
 }
 
 /// Case F24.

@@ -115,9 +115,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// A node under its own name, to be read and written.
+    /// A node under its own name, with Docker's default permissions.
     pub fn node(path: &str) -> Device {
-        Device { host: path.to_owned(), container: path.to_owned(), permissions: "rw".to_owned() }
+        Device { host: path.to_owned(), container: path.to_owned(), permissions: "rwm".to_owned() }
     }
 }
 

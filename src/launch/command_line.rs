@@ -90,7 +90,7 @@ mod tests {
         spec.ulimits =
             vec![Ulimit { name: "memlock".into(), value: -1 }, Ulimit { name: "stack".into(), value: 67_108_864 }];
         spec.capabilities = vec!["IPC_LOCK".into()];
-        spec.devices = vec![Device { permissions: "rwm".into(), ..Device::node("/dev/infiniband/uverbs0") }];
+        spec.devices = vec![Device::node("/dev/infiniband/uverbs0")];
         spec.gpus = Gpus::Nvidia(NvidiaGpus::All);
         spec.mounts = vec![Bind { source: "/my data".into(), target: "/d".into(), read_only: true }];
         spec.env = vec![

@@ -8,6 +8,7 @@ use crate::docker::container::{Bind, Device, Gpus, NvidiaGpus};
 use crate::docker::engine::{EngineHost, EngineKind};
 use crate::facts::run::GpuSelection;
 use std::fmt;
+use std::str::FromStr;
 
 /// Where the driver's libraries are in a container that gets them by [`Way::Plain`]. A directory of its own, first in
 /// `LD_LIBRARY_PATH`, works in every image: no image's loader needs to know it, and nothing of the image is hidden.
@@ -35,6 +36,47 @@ pub enum Way {
     None,
 }
 
+impl FromStr for Wanted {
+    type Err = String;
+
+    /// Reads the argument of `--gpu-access`.
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        let ways = [Way::Nvidia, Way::Cdi, Way::Plain, Way::None];
+        match ways.into_iter().find(|way| way.to_string() == text) {
+            Some(way) => Ok(Wanted::Only(way)),
+            None if text == "auto" => Ok(Wanted::Auto),
+            None => Err("it is auto, nvidia, cdi, plain or none".to_owned()),
+        }
+    }
+}
+
+/// Reads the argument of `--gpus`: `all`, a number, or a list with a comma (`0,2`; `2,` is number 2 alone).
+///
+/// # Errors
+/// It is none of these, in words.
+pub fn parse_selection(text: &str) -> Result<GpuSelection, String> {
+    const FORMS: &str = "it is all, a number of GPUs, or a list of their numbers such as 0,2 (2, for number 2 alone)";
+    let number = |text: &str| text.parse::<u32>().map_err(|_| FORMS.to_owned());
+    if text == "all" {
+        return Ok(GpuSelection::All);
+    }
+    let Some((first, rest)) = text.split_once(',') else {
+        return match number(text)? {
+            0 => Err("a run needs at least one GPU".to_owned()),
+            count => Ok(GpuSelection::First(count)),
+        };
+    };
+    let mut list = vec![number(first)?];
+    for word in rest.split(',').filter(|_| !rest.is_empty()) {
+        let index = number(word)?;
+        if list.contains(&index) {
+            return Err(format!("GPU {index} is named twice"));
+        }
+        list.push(index);
+    }
+    Ok(GpuSelection::List(list))
+}
+
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -60,6 +102,8 @@ pub struct Access {
     pub mounts: Vec<Bind>,
     /// A directory to be searched before all others for libraries.
     pub library_directory: Option<&'static str>,
+    /// Variables that this way needs.
+    pub variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Access {
@@ -125,23 +169,41 @@ pub fn choose_access(
     if situation.locality == &Locality::Local && wanted != Wanted::Only(Way::None) {
         check_selection(selection, &situation.host.gpus)?;
     }
-    match wanted {
-        Wanted::Only(way) => plan(way).map_err(|obstacle| AccessError::NoWay(vec![obstacle])),
-        Wanted::Auto => {
-            let mut obstacles = Vec::new();
-            for way in [Way::Nvidia, Way::Cdi, Way::Plain] {
-                match plan(way) {
-                    Ok(access) => return Ok(access),
-                    Err(obstacle) => obstacles.push(obstacle),
-                }
-            }
-            Err(AccessError::NoWay(obstacles))
+    let ways: &[Way] = match &wanted {
+        Wanted::Only(way) => std::slice::from_ref(way),
+        Wanted::Auto => &[Way::Nvidia, Way::Cdi, Way::Plain],
+    };
+    let mut obstacles = Vec::new();
+    for way in ways {
+        match plan(*way) {
+            Ok(access) => return Ok(with_variables(access, situation.engine)),
+            Err(obstacle) => obstacles.push(obstacle),
         }
     }
+    Err(AccessError::NoWay(obstacles))
+}
+
+/// NVIDIA's toolkit goes by variables, also of the image (NVIDIA Container Toolkit, "Specialized Configurations with
+/// Docker"): which libraries it mounts, and, as the engine's default runtime, whether it does anything at all.
+fn with_variables(mut access: Access, engine: &EngineHost) -> Access {
+    if access.way == Way::Nvidia {
+        access.variables.push(("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"));
+    } else if engine.default_runtime == "nvidia" {
+        access.variables.push(("NVIDIA_VISIBLE_DEVICES", "void"));
+    }
+    access
 }
 
 fn access(way: Way, gpus: Gpus) -> Access {
-    Access { way, reason: String::new(), gpus, devices: Vec::new(), mounts: Vec::new(), library_directory: None }
+    Access {
+        way,
+        reason: String::new(),
+        gpus,
+        devices: Vec::new(),
+        mounts: Vec::new(),
+        library_directory: None,
+        variables: Vec::new(),
+    }
 }
 
 /// Whether the GPUs asked for are there; a host that shows none may be a container that sees no nodes.
@@ -415,6 +477,33 @@ mod tests {
             &Locality::Local,
         );
         assert_eq!(nvidia.unwrap().gpus, Gpus::Nvidia(NvidiaGpus::Ids(vec!["1".into()])));
+    }
+
+    #[test]
+    fn the_toolkit_s_variables() {
+        let of = |way, default_runtime: &str| {
+            let engine = EngineHost { default_runtime: default_runtime.to_owned(), ..engine(&["nvidia"], &[]) };
+            choose(Wanted::Only(way), &GpuSelection::All, &engine, &host(), &Locality::Local).unwrap().variables
+        };
+        let capabilities = [("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")];
+        assert_eq!(
+            (of(Way::Nvidia, "runc"), of(Way::Nvidia, "nvidia")),
+            (capabilities.to_vec(), capabilities.to_vec())
+        );
+        assert_eq!(of(Way::Plain, "runc"), []);
+        assert_eq!(of(Way::Plain, "nvidia"), [("NVIDIA_VISIBLE_DEVICES", "void")]);
+    }
+
+    #[test]
+    fn arguments() {
+        let list = |list: &[u32]| Ok(GpuSelection::List(list.to_vec()));
+        assert_eq!((parse_selection("all"), parse_selection("2")), (Ok(GpuSelection::All), Ok(GpuSelection::First(2))));
+        assert_eq!((parse_selection("0,2"), parse_selection("2,")), (list(&[0, 2]), list(&[2])));
+        for text in ["", "0", "-1", "a", "0,a", "0,,1", ",", "1,1"] {
+            assert!(parse_selection(text).is_err(), "{text}");
+        }
+        assert_eq!(("auto".parse(), "plain".parse()), (Ok(Wanted::Auto), Ok(Wanted::Only(Way::Plain))));
+        assert!("docker".parse::<Wanted>().is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The settings are those that the vendors' pages start jobs with (see the constants), without `--privileged` unless asked.
 
 use super::command_line::{command_line, device_value};
-use super::gpu_access::{Access, Way};
+use super::gpu_access::Access;
 use super::host::{Host, HostRdmaDevice, Locality};
 use super::owner::Owner;
 use super::variables::{Sources, UserVariable, environment};
@@ -35,7 +35,7 @@ const NETWORK: &str = "host";
 
 const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 /// All nodes, where which ones there are is not known.
-const RDMA_DIRECTORY: &str = "/dev/infiniband";
+pub(super) const RDMA_DIRECTORY: &str = "/dev/infiniband";
 
 /// What the user asks for beyond image and target.
 #[derive(Debug, Clone)]
@@ -187,7 +187,7 @@ pub fn plan_launch(
         user: &options.env,
         force_nic: options.force_nic,
         library_directory: access.library_directory,
-        uses_toolkit: access.way == Way::Nvidia,
+        access: &access.variables,
     });
     let (entrypoint, command) = match options.command.split_first() {
         Some((program, arguments)) if !options.keep_entrypoint => (Some(vec![program.clone()]), Some(arguments.to_vec())),
@@ -362,7 +362,7 @@ pub fn parse_mount(text: &str) -> Result<Bind, SpecError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gpu_access::DRIVER_DIRECTORY;
+    use super::super::gpu_access::{DRIVER_DIRECTORY, Way};
     use super::*;
     use crate::docker::container::NvidiaGpus;
     use crate::image_fixture::Fixture;
@@ -396,6 +396,7 @@ mod tests {
             devices: Vec::new(),
             mounts: Vec::new(),
             library_directory: None,
+            variables: vec![("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")],
         }
     }
 
@@ -476,6 +477,7 @@ mod tests {
             devices: vec![Device::node("/dev/nvidia0")],
             mounts: vec![library],
             library_directory: Some(DRIVER_DIRECTORY),
+            variables: Vec::new(),
             ..nvidia()
         };
         let launch = plan("ecs", &access, &options());

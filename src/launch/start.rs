@@ -3,9 +3,9 @@
 //! Input: a [`Launch`] and the files of the agent. Output: a [`Running`] container with its output from the first byte. On
 //! every other path the container is removed.
 
-use super::spec::Launch;
+use super::spec::{Launch, RDMA_DIRECTORY};
 use super::start_failure::classify_start_failure;
-use crate::docker::container::{Container, ContainerSpec, Refused, refused};
+use crate::docker::container::{Container, ContainerSpec, Device, Refused, refused};
 use crate::docker::container_output::ContainerOutput;
 use crate::docker::engine::Engine;
 use crate::docker::error::DockerError;
@@ -80,6 +80,13 @@ async fn attempt(
 
 /// Leaves out what the engine refused, if it is something that the run can do without.
 fn give_up(launch: &mut Launch, message: &str) -> bool {
+    // Which nodes a remote engine's host has was not known. Without any the checks say what is missing.
+    let is_rdma = |device: &Device| device.host == RDMA_DIRECTORY;
+    if message.contains(&format!("\"{RDMA_DIRECTORY}\"")) && launch.spec.devices.iter().any(is_rdma) {
+        launch.facts.devices.retain(|device| device != RDMA_DIRECTORY);
+        launch.give_up(RDMA_DIRECTORY, message, |spec| spec.devices.retain(|device| !is_rdma(device)));
+        return true;
+    }
     match refused(message) {
         Some(Refused::Ulimit(name)) if launch.spec.ulimits.iter().any(|limit| limit.name == name) => {
             launch.give_up(&format!("ulimit {name}"), message, |spec| spec.ulimits.retain(|limit| limit.name != name));

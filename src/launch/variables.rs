@@ -30,9 +30,6 @@ const ALWAYS: [(&str, &str); 2] = [("NCCL_DEBUG", "INFO"), ("IBV_SHOW_WARNINGS",
 /// `nvls.cc`).
 const FORCE_NIC: [(&str, &str); 3] = [("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"), ("NCCL_NVLS_ENABLE", "0")];
 
-/// What NVIDIA's toolkit is asked to mount, see [`crate::docker::container::Gpus`].
-const TOOLKIT: (&str, &str) = ("NVIDIA_DRIVER_CAPABILITIES", "compute,utility");
-
 /// What stands for a value that is not shown.
 pub const HIDDEN: &str = "***";
 
@@ -88,8 +85,8 @@ pub struct Sources<'a> {
     pub force_nic: bool,
     /// A directory to be searched before all others for libraries.
     pub library_directory: Option<&'a str>,
-    /// NVIDIA's container toolkit gives the GPUs.
-    pub uses_toolkit: bool,
+    /// What the way to the GPUs needs.
+    pub access: &'a [(&'a str, &'a str)],
 }
 
 /// The outcome.
@@ -162,8 +159,8 @@ fn settings_of_the_run(
             set(setting);
         }
     }
-    if sources.uses_toolkit {
-        set(TOOLKIT);
+    for setting in sources.access {
+        set(*setting);
     }
     let disables = |value: &str| parse_number(value).is_some_and(|number| number != 0);
     let in_force = match given(IB_DISABLE).into_iter().next() {
@@ -307,7 +304,7 @@ mod tests {
             image: &image,
             force_nic: true,
             library_directory: Some("/drv"),
-            uses_toolkit: true,
+            access: &[("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")],
             ..Sources::default()
         };
         let all = environment(&sources);
@@ -326,7 +323,7 @@ mod tests {
             let all = environment(&Sources { image, ..sources });
             assert_eq!(change(&all, "LD_LIBRARY_PATH"), Some(&Some("/drv".into())));
         }
-        let other = environment(&Sources { force_nic: false, library_directory: None, uses_toolkit: false, ..sources });
+        let other = environment(&Sources { force_nic: false, library_directory: None, access: &[], ..sources });
         assert_eq!(say(&other, "NCCL_P2P_DISABLE"), "0 (Image)");
         assert_eq!(change(&other, "LD_LIBRARY_PATH"), None);
     }

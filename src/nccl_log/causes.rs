@@ -504,7 +504,7 @@ fn foreign_plugin(log: &Log<'_>) -> Option<Cause> {
     lines.extend(networks.filter(|name| !is_builtin(name)).map(|name| format!("Using network {name}")));
     let complaints = log.lines(|line| line.starts_with("NET/OFI") || line.contains("NET/OFI "));
     lines.extend(complaints);
-    let works = log.evidence.networks.keys().any(|name| is_verbs_network(name) && name != "Socket");
+    let works = log.evidence.networks.keys().any(|name| is_verbs_network(name));
     if works && !log.ranks().iter().any(|rank| rank.no_ib_device) {
         return None;
     }
@@ -512,7 +512,10 @@ fn foreign_plugin(log: &Log<'_>) -> Option<Cause> {
     cause(
         "foreign-net-plugin",
         Fault::Image,
-        "a network plugin of the image took over from NCCL's own and found no device",
+        match log.ranks().iter().any(|rank| rank.no_ib_device) {
+            true => "a network plugin of the image took over from NCCL's own, and found no device",
+            false => "a network plugin of the image took over from NCCL's own",
+        },
         "set NCCL_NET_PLUGIN=none, or remove the plugin (libnccl-net*.so) from the image",
         lines,
     )

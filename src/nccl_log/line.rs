@@ -22,6 +22,12 @@ static NCCL: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"NCCL "))
 /// `[d]` is the CUDA device; a value past this one is garbage (it was `[32523]` in a log of a process without a device).
 const MAX_DEVICE: u32 = 255;
 
+/// Bytes before `NCCL` that can belong to its prefix: host, process, a source file's path, a thread's name.
+const MAX_PREFIX: usize = 1024;
+
+/// Bytes of a host name (Linux has 64), and of what is glued to it.
+const MAX_HOST: usize = 128;
+
 /// What a record is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -204,11 +210,21 @@ fn parse_header(text: &[u8], at: usize) -> Option<Header> {
     if !rest.is_empty() && rest[0] != b' ' {
         return None;
     }
-    let head = text[..at].strip_suffix(b" ")?;
     let message = at + 5 + word.len() + space;
+    // All that stands before is short: what is further away is not looked at.
+    let base = at.saturating_sub(MAX_PREFIX);
+    let head = text[base..at].strip_suffix(b" ")?;
+    let header = |((host, host_end), pid, tid), device, place| Header {
+        level,
+        host: (base + host, base + host_end),
+        pid,
+        tid,
+        device,
+        place: (base + place, base + head.len()),
+        message,
+    };
     if level == Level::Call {
-        let (host, pid, tid) = process_before(head, head.len())?;
-        return Some(Header { level, host, pid, tid, device: None, place: (head.len(), head.len()), message });
+        return Some(header(process_before(head, head.len())?, None, head.len()));
     }
     // A thread's name may hold a bracket, too.
     let mut end = head.len();
@@ -216,9 +232,9 @@ fn parse_header(text: &[u8], at: usize) -> Option<Header> {
         let open = memrchr(b'[', &head[..end])?;
         if let Some((device, close)) = bracketed_number(&head[open..])
             && let Some(before) = open.checked_sub(1).filter(|before| head[*before] == b' ')
-            && let Some((host, pid, tid)) = process_before(head, before)
+            && let Some(process) = process_before(head, before)
         {
-            return Some(Header { level, host, pid, tid, device, place: (open + close, head.len()), message });
+            return Some(header(process, device, open + close));
         }
         end = open;
     }
@@ -243,7 +259,8 @@ fn process_before(text: &[u8], end: usize) -> Option<((usize, usize), u32, u32)>
     let (pid_at, pid) = number_before(text, colon_before(text, tid_at)?)?;
     let host_end = colon_before(text, pid_at)?;
     let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    let host = text[..host_end].iter().rposition(|byte| !is_host(byte)).map_or(0, |before| before + 1);
+    let first = host_end.saturating_sub(MAX_HOST);
+    let host = text[first..host_end].iter().rposition(|byte| !is_host(byte)).map_or(first, |at| first + at + 1);
     (host < host_end).then_some(((host, host_end), pid, tid))
 }
 
@@ -301,7 +318,8 @@ mod tests {
     /// Every dialect: line → level, device, place, time, message.
     #[test]
     fn dialects() {
-        let table: &[(&str, Level, Option<u32>, Option<&str>, Option<&str>)] = &[
+        type Dialect = (&'static str, Level, Option<u32>, Option<&'static str>, Option<&'static str>);
+        let table: &[Dialect] = &[
             ("host-a:11:12 [3] NCCL INFO m", Level::Info, Some(3), None, None),
             ("host-a:11:12 [3] include/shm.h:28 NCCL WARN m", Level::Warn, Some(3), Some("include/shm.h:28"), None),
             (

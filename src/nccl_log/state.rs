@@ -353,6 +353,13 @@ struct Milestones {
 }
 
 impl RankLog {
+    /// Reads the whole log of one process.
+    pub fn read(text: &[u8]) -> RankLog {
+        let mut log = RankLog::default();
+        text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).for_each(|line| log.push_line(line));
+        log
+    }
+
     /// Takes one line, without its line feed. All records on it count as this process's.
     pub fn push_line(&mut self, line: &[u8]) {
         if memchr::memchr(0x1b, line).is_some() {
@@ -381,11 +388,11 @@ impl RankLog {
         match record.level {
             Level::Info => {
                 self.facts.info_lines += 1;
-                self.read(record.message);
+                self.read_message(record.message);
             }
             Level::Warn => {
                 self.facts.warnings.push(record.message, record.place());
-                self.read(record.message);
+                self.read_message(record.message);
             }
             Level::Trace | Level::Call | Level::Other => {}
         }
@@ -438,7 +445,7 @@ impl RankLog {
     }
 
     /// Looks at one byte or two before anything else: most lines say nothing that is kept.
-    fn read(&mut self, message: &[u8]) {
+    fn read_message(&mut self, message: &[u8]) {
         match message {
             [b'C', b'h' | b'o', ..] | [b'R', b'i', ..] => self.read_channel(message),
             [b'N', b'E', ..] => self.read_net(message),

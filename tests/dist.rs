@@ -4,6 +4,8 @@
 mod readelf;
 #[path = "support/skipping.rs"]
 mod skipping;
+#[path = "support/standin.rs"]
+mod standin;
 
 use skipping::say_skipped;
 use std::path::{Path, PathBuf};
@@ -55,16 +57,19 @@ fn libc_root(suite: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
 }
 
-/// What a program of a root prints; `None`: only root may start one, and the test says that it was skipped.
+/// What a program of a root prints to stdout and stderr; `None`: only root may start one, and the test says that it was skipped.
 fn in_root(folder: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("chroot").arg(folder).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let mut command = Command::new("chroot");
+    // Symbols are looked for at once, not when they are called.
+    command.arg(folder).args(arguments).env("LD_BIND_NOW", "1").stdin(Stdio::null());
+    let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     if stderr.contains("Operation not permitted") {
         say_skipped("chroot is for root");
         return None;
     }
     assert!(output.status.success(), "{arguments:?} in {}: {stderr}", folder.display());
-    Some(String::from_utf8(output.stdout).unwrap())
+    Some(String::from_utf8(output.stdout).unwrap() + &stderr)
 }
 
 #[test]
@@ -88,5 +93,38 @@ fn it_starts_on_old_and_new_systems() {
         let said = in_root(&folder, &[&name, "--version"]);
         std::fs::remove_file(&copy).unwrap();
         assert_eq!(said.unwrap().trim(), concat!("rdmaprep ", env!("CARGO_PKG_VERSION")), "Debian {suite}");
+    }
+}
+
+/// The libraries that tests put beside the program (`tests/standin`) must load wherever it starts.
+#[test]
+fn the_stand_ins_load_on_old_and_new_systems() {
+    let Some(program) = program() else { return };
+    let built = match standin::build(&[]) {
+        Ok(built) => built,
+        Err(reason) => return say_skipped(&reason),
+    };
+    for (suite, _) in SUITES {
+        let folder = match libc_root(suite) {
+            Ok(folder) => folder,
+            Err(reason) => {
+                say_skipped(&reason);
+                continue;
+            }
+        };
+        let own = tempfile::tempdir_in(&folder).unwrap();
+        let inside = Path::new("/").join(own.path().file_name().unwrap());
+        std::fs::copy(&program, own.path().join("rdmaprep")).unwrap();
+        let mut preload = Vec::new();
+        for library in ["libcuda.so.1", "libnccl.so.2", "libibverbs.so.1"] {
+            std::fs::copy(built.join(library), own.path().join(library)).unwrap();
+            preload.push(inside.join(library).to_str().unwrap().to_owned());
+        }
+        // The loader itself says on stderr what it can not load, or finds no symbol for.
+        let loader = ["/lib64/ld-linux-x86-64.so.2", "--preload", &preload.join(":")];
+        let program = inside.join("rdmaprep");
+        let arguments = [&loader[..], &[program.to_str().unwrap(), "--version"]].concat();
+        let Some(said) = in_root(&folder, &arguments) else { return };
+        assert_eq!(said.trim(), concat!("rdmaprep ", env!("CARGO_PKG_VERSION")), "Debian {suite}");
     }
 }

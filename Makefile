@@ -1,5 +1,6 @@
 # make demo    the main job on real input
 # make test    every test
+# make dist    the program for any system with glibc 2.17 or newer, at target/dist/rdmaprep
 # make bench   the figures, side by side with docker build
 # make fuzz    every fuzz target, FUZZ_SECONDS each
 # make lint    formatting and clippy
@@ -7,7 +8,7 @@
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: demo test bench fuzz lint build clean-rig
+.PHONY: demo test dist bench fuzz lint build clean-rig
 
 demo:
 	@tests/rig/toolchain.sh
@@ -19,6 +20,11 @@ test:
 	@tests/rig/toolchain.sh
 	@tests/rig/deps.sh test
 	@tests/rig/run-tests.sh
+
+dist:
+	@tests/rig/toolchain.sh
+	@tests/rig/deps.sh dist
+	@tests/rig/dist.sh
 
 bench:
 	@tests/rig/toolchain.sh

@@ -177,6 +177,21 @@ fn calls_fail_as_asked() {
 }
 
 #[test]
+fn a_process_knows_its_rank_before_nccl_does() {
+    let Some(folder) = built() else { return };
+    let fault = [("STANDIN_FAIL", "cuInit:999"), ("STANDIN_RANK", "0,2"), ("STANDIN_THIS_RANK", "")];
+    let with = |log: &str| {
+        let mut variables = fault.to_vec();
+        variables.push(("NCCL_DEBUG_FILE", log));
+        all_reduce(folder, 1, "10", &variables)
+    };
+    with("/nowhere/nccl-2.log").says("failed cuInit 999 CUDA_ERROR_UNKNOWN");
+    with("/nowhere/nccl-1.log").says("finished");
+    // Of no rank at all.
+    with("/nowhere/nccl.%p").says("finished");
+}
+
+#[test]
 fn a_rank_that_is_gone_fails_the_others() {
     let Some(folder) = built() else { return };
     for how in ["SEGV", "ABRT", "KILL"] {

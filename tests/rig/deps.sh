@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# deps.sh [test|demo] - what the rig needs of the machine (Debian 12, root):
-# Debian's packages, a running Docker daemon and, for the tests, hadolint.
+# deps.sh [test|demo|dist] - what the rig needs of the machine (Debian 12, root):
+# Debian's packages, a running Docker daemon (not for dist) and, for the tests,
+# hadolint.
 set -euo pipefail
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,7 +14,8 @@ packages=(
 case $purpose in
   test) packages+=(buildah busybox-static curl iproute2 openssl podman skopeo util-linux) ;;
   demo) ;;
-  *) die "not a purpose: $purpose (test or demo)" ;;
+  dist) packages=(ca-certificates python3 python3-venv) ;;
+  *) die "not a purpose: $purpose (test, demo or dist)" ;;
 esac
 
 installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
@@ -39,7 +41,7 @@ install_packages() {
   for package in "${packages[@]}"; do
     installed "$package" || missing+=("$package")
   done
-  if ! command -v docker >/dev/null || ! command -v dockerd >/dev/null; then missing+=(docker.io); fi
+  if [[ $purpose != dist ]] && ! { command -v docker && command -v dockerd; } >/dev/null; then missing+=(docker.io); fi
   if ((${#missing[@]} == 0)); then return; fi
 
   say "installing ${missing[*]}"
@@ -82,5 +84,5 @@ install_hadolint() {
 
 lock deps
 install_packages
-start_docker
+if [[ $purpose != dist ]]; then start_docker; fi
 if [[ $purpose == test ]]; then install_hadolint; fi

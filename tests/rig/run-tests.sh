@@ -8,6 +8,7 @@ cd "$root"
 
 "$rig_src/base.sh"
 "$rig_src/repo.sh"
+"$rig_src/dist.sh"
 
 export RDMAPREP_SKIPPED=$rig/skipped.txt
 : >"$RDMAPREP_SKIPPED"

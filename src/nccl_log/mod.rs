@@ -1,6 +1,6 @@
 //! NCCL's log → what it proves.
 //!
-//! Lines become records ([`line`]), records the facts of one process ([`RankLog`]), those of all processes the
+//! Lines become records ([`mod@line`]), records the facts of one process ([`RankLog`]), those of all processes the
 //! [`NcclEvidence`] of a run. From it follow whether RDMA carried the data ([`judge_rdma`]) and what went wrong
 //! ([`explain_nccl_log`]). Nothing here reads a file; a log of any length takes the same memory.
 //!

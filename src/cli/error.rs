@@ -9,6 +9,8 @@ use crate::docker::push::PushError;
 use crate::image::ImageError;
 use crate::image::reference::ReferenceError;
 use crate::inspect::InspectError;
+use crate::launch::gpu_access::AccessError;
+use crate::launch::spec::SpecError;
 use crate::plan::PlanError;
 use crate::policy::PolicyError;
 use crate::recipe::RecipeError;
@@ -104,6 +106,13 @@ pub enum CliError {
     Runtime { source: io::Error },
     #[error("writing the result")]
     Output { source: io::Error },
+    #[error("{0}")]
+    Access(#[from] AccessError),
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+    /// The agent does not start in containers of the image.
+    #[error("{0}")]
+    CannotStart(String),
     #[error("interrupted")]
     Interrupted,
 }
@@ -121,7 +130,9 @@ impl CliError {
             | CliError::Config(_)
             | CliError::Endpoint(_)
             | CliError::Auth(_)
+            | CliError::Spec(_)
             | CliError::Plan(_) => Exit::Usage,
+            CliError::CannotStart(_) => Exit::ImageAtFault,
             CliError::Registry(error) => registry_exit(error),
             CliError::Nowhere { source, .. } => registry_exit(source),
             CliError::Image { .. }
@@ -132,9 +143,11 @@ impl CliError {
             | CliError::BaseMoved { .. }
             | CliError::Docker(_) => Exit::NotExamined,
             CliError::Build { error, cause } => build_exit(error, cause.as_ref()),
-            CliError::Push(_) | CliError::Runtime { .. } | CliError::Output { .. } | CliError::Write { .. } => {
-                Exit::Host
-            }
+            CliError::Access(_)
+            | CliError::Push(_)
+            | CliError::Runtime { .. }
+            | CliError::Output { .. }
+            | CliError::Write { .. } => Exit::Host,
             CliError::Interrupted => Exit::Interrupted,
         }
     }
@@ -166,6 +179,9 @@ impl CliError {
             | CliError::Inspect { .. }
             | CliError::NoSuchImage { .. }
             | CliError::Plan(_)
+            | CliError::Access(_)
+            | CliError::Spec(_)
+            | CliError::CannotStart(_)
             | CliError::BaseMoved { .. }
             | CliError::Runtime { .. }
             | CliError::Output { .. }

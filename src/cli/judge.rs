@@ -75,25 +75,35 @@ impl Judge {
     }
 }
 
+/// What a run is judged with.
+pub struct RunContext<'a> {
+    pub image: ImageIdentity,
+    /// What is in the image, where it was inspected.
+    pub facts: Option<&'a ImageFacts>,
+    /// Whether the checks of the image count, too.
+    pub checks_image: bool,
+    pub options: RunOptions,
+}
+
 impl Judge {
-    /// Judges the run of a preflight. `facts` are those of its image, where it was inspected.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the command that runs images is not there yet"))]
-    pub fn judge_run(
-        &self,
-        image: ImageIdentity,
-        facts: Option<&ImageFacts>,
-        run: RunFacts,
-        options: RunOptions,
-    ) -> Report {
-        let Some(policy) = &self.policy else {
-            let findings = check_run(&RunSubject { run: &run, facts, target: self.target, options });
-            return Report::of_run(image, run, self.target, findings, self.bar, None);
+    /// Judges the run of a preflight.
+    pub fn judge_run(&self, run: RunFacts, context: RunContext<'_>) -> Report {
+        let (adjusted, minimums) = match &self.policy {
+            Some(policy) => policy.adjust(self.target),
+            None => (self.target.clone(), Vec::new()),
         };
-        let (target, minimums) = policy.adjust(self.target);
-        let mut findings = check_run(&RunSubject { run: &run, facts, target: &target, options });
-        let overrides = policy.apply(&mut findings);
-        let used = PolicyUse { file: policy.name.clone(), minimums, overrides };
-        Report::of_run(image, run, &target, findings, self.bar, Some(used))
+        let RunContext { image, facts, checks_image, options } = context;
+        let target = &adjusted;
+        let mut findings = match facts {
+            Some(facts) if checks_image => check_image(&Subject { facts, target }),
+            Some(_) | None => Vec::new(),
+        };
+        findings.extend(check_run(&RunSubject { run: &run, facts, target, options }));
+        let used = self.policy.as_ref().map(|policy| {
+            let overrides = policy.apply(&mut findings);
+            PolicyUse { file: policy.name.clone(), minimums, overrides }
+        });
+        Report::of_run(image, run, target, findings, self.bar, used)
     }
 }
 
@@ -156,7 +166,13 @@ mod tests {
 
     fn exit_of(run: &RunFacts) -> Exit {
         let facts = good();
-        let report = judge().judge_run(facts.image.clone(), Some(&facts), run.clone(), RunOptions::default());
+        let context = RunContext {
+            image: facts.image.clone(),
+            facts: Some(&facts),
+            checks_image: true,
+            options: RunOptions::default(),
+        };
+        let report = judge().judge_run(run.clone(), context);
         preflight_exit(&report.findings, report.fail_on, &run.ending)
     }
 
@@ -214,7 +230,9 @@ mod tests {
         let policy = Some(parse_policy("p.toml", text).unwrap());
         let judge = Judge { policy, ..judge() };
         let run = not_started(StartFailure::NvidiaToolkitMissing, "x");
-        let report = judge.judge_run(good().image, None, run, RunOptions::default());
+        let context =
+            RunContext { image: good().image, facts: None, checks_image: true, options: RunOptions::default() };
+        let report = judge.judge_run(run, context);
         // What is switched off does not make a run that never was a pass.
         assert_eq!(report.verdict, Verdict::Unknown);
         assert_eq!(report.policy.unwrap().overrides.len(), 2);

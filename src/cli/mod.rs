@@ -11,6 +11,7 @@ mod explain;
 mod inspect;
 mod judge;
 mod output;
+mod preflight;
 mod progress;
 mod render;
 mod source;
@@ -29,6 +30,7 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-erdma     swap its RDMA userspace, check, show what changed
   rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
+  rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
   rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
 Exit codes:
@@ -96,6 +98,8 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what differs between two images that matters here
     Diff(diff::DiffArgs),
+    /// Launch an image as a job would be, run an NCCL all-reduce in it and judge what happens
+    Preflight(Box<preflight::PreflightArgs>),
     /// Remove containers that an interrupted run left
     Clean(clean::CleanArgs),
     /// Run inside a container
@@ -122,6 +126,7 @@ pub fn run() -> Exit {
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
+        Command::Preflight(args) => preflight::run(args, &cli.global, &mut output),
         Command::Clean(args) => clean::run(args, &cli.global, &mut output),
         Command::Agent(part) => agent::run(part),
     };

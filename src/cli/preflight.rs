@@ -2,7 +2,7 @@
 
 use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
 use super::error::{CliError, Exit};
-use super::judge::{JudgeArgs, preflight_exit};
+use super::judge::{JudgeArgs, RunContext, preflight_exit};
 use super::output::{Output, write_json};
 use super::progress::{Progress, ProgressMode};
 use super::source::{self, Client, LayerCache, load_daemon};
@@ -25,9 +25,7 @@ use crate::launch::spec::{
     AGENT_RUN_DIRECTORY, ExtraDevice, Launch, LaunchOptions, can_start_agent, parse_device, parse_mount, plan_launch,
 };
 use crate::launch::variables::UserVariable;
-use crate::report::{
-    Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif,
-};
+use crate::report::{Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif};
 use crate::units::Bytes;
 use clap::{Args, ValueEnum};
 use std::io::{self, Write};
@@ -267,7 +265,8 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     }
     let options = RunOptions { require_rdma: args.require_rdma, min_busbw_gb_per_s: args.min_busbw };
     let ending = run.ending.clone();
-    let report = judge.judge_run(&facts, run, options, !args.run_only);
+    let context = RunContext { image: facts.image.clone(), facts: Some(&facts), checks_image: !args.run_only, options };
+    let report = judge.judge_run(run, context);
     write_everywhere(&destinations, output, |format, out, style| write_result(out, &report, format, args.all, style))?;
     if !failures.is_empty() {
         return Err(CliError::Write { failures });
@@ -406,9 +405,7 @@ fn say(message: &AgentMessage) -> Option<String> {
             let (size, out, inside) = (row.size_bytes, row.out_of_place.time_us, row.in_place.time_us);
             Some(format!("{} {size} B: {out:.1} us out of place, {inside:.1} us in place{wrong}", row.data_type.name()))
         }
-        AgentMessage::Failure(failure) => {
-            Some(format!("rank {} failed in {}", failure.rank, failure.phase))
-        }
+        AgentMessage::Failure(failure) => Some(format!("rank {} failed in {}", failure.rank, failure.phase)),
         _ => None,
     }
 }
@@ -547,7 +544,9 @@ fn parse_gpus(text: &str) -> Result<GpuSelection, String> {
     let indices: Vec<u32> = list.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
     let mut seen = std::collections::BTreeSet::new();
     match indices.iter().find(|index| !seen.insert(**index)) {
-        Some(index) => Err(format!("GPU {index} stands twice in {text:?}; for several ranks on one see --ranks-per-gpu")),
+        Some(index) => {
+            Err(format!("GPU {index} stands twice in {text:?}; for several ranks on one see --ranks-per-gpu"))
+        }
         None => Ok(GpuSelection::List(indices)),
     }
 }
@@ -593,7 +592,8 @@ mod tests {
 
     #[test]
     fn sizes_are_nccl_tests() {
-        for (text, size) in [("8", 8), ("32K", 32 << 10), ("1m", 1 << 20), ("4G", 4 << 30), ("16B", 16), ("2MiB", 2 << 20)]
+        for (text, size) in
+            [("8", 8), ("32K", 32 << 10), ("1m", 1 << 20), ("4G", 4 << 30), ("16B", 16), ("2MiB", 2 << 20)]
         {
             assert_eq!(parse_size(text), Ok(size), "{text}");
         }

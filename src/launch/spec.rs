@@ -190,7 +190,9 @@ pub fn plan_launch(
         access: &access.variables,
     });
     let (entrypoint, command) = match options.command.split_first() {
-        Some((program, arguments)) if !options.keep_entrypoint => (Some(vec![program.clone()]), Some(arguments.to_vec())),
+        Some((program, arguments)) if !options.keep_entrypoint => {
+            (Some(vec![program.clone()]), Some(arguments.to_vec()))
+        }
         Some(_) => (None, Some(options.command.clone())),
         None => (None, None),
     };

@@ -5,6 +5,7 @@ use super::{Judged, RunSubject, blame_of, count, cuda, say_line};
 use crate::checks::nccl::CRASHES_ON_ERDMA;
 use crate::checks::{Blame, Outcome};
 use crate::facts::run::{AgentEnding, Ending, Failure, Phase, RankFailure, RunFacts};
+use crate::facts::run_evidence::Cause;
 use crate::units::Elapsed;
 use std::time::Duration;
 
@@ -73,6 +74,29 @@ fn distance(failure: &Failure) -> u32 {
         Failure::NcclAsync { code, .. } if *code != REMOTE_ERROR => 7,
         Failure::Nccl { .. } | Failure::NcclAsync { .. } => 8,
         Failure::Silent { .. } => 9,
+    }
+}
+
+/// Causes by which NCCL goes on over TCP: they explain what it is slow by, and nothing that breaks.
+const GOES_ON: [&str; 8] = [
+    "device-not-permitted",
+    "dmabuf-unsupported",
+    "foreign-net-plugin",
+    "hca-filter-matches-nothing",
+    "libibverbs-missing",
+    "no-rdma-hardware",
+    "port-down",
+    "rdma-switched-off",
+];
+
+/// The causes that may have ended a rank.
+fn causes_of<'a>(subject: &RunSubject<'a>, first: Option<&RankFailure>) -> Vec<&'a Cause> {
+    match first.map(|failed| (&failed.failure, failed.phase)) {
+        // Whoever sent it, NCCL did not; nor does it have a part in what a container may use of memory.
+        Some((Failure::Signal { signal: SIGKILL, .. } | Failure::OutOfMemory { .. }, _)) => Vec::new(),
+        // With NCCL_NET=IB there is nothing to go on with.
+        Some((Failure::Nccl { .. }, Phase::Init)) => subject.causes().collect(),
+        _ => subject.causes().filter(|cause| !GOES_ON.contains(&cause.id.as_str())).collect(),
     }
 }
 
@@ -149,7 +173,7 @@ fn phases(run: &RunFacts) -> String {
 /// Every failure, then what the logs say of it.
 fn with_evidence(subject: &RunSubject<'_>, outcome: Outcome) -> Outcome {
     let run = subject.run;
-    let causes = subject.causes().flat_map(|cause| {
+    let causes = causes_of(subject, first_failure(run)).into_iter().flat_map(|cause| {
         [format!("{}: {}", cause.id, cause.summary)].into_iter().chain(cause.evidence.iter().cloned())
     });
     let warnings = run.evidence.iter().flat_map(|evidence| &evidence.warnings).take(WARNINGS_SHOWN).map(say_line);
@@ -186,7 +210,7 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
         summary += &format!("; {} {verb}", say_ranks(&waiting));
     }
-    if let Some(cause) = subject.causes().next() {
+    if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{summary}: {}", cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -221,9 +245,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     let run = subject.run;
     let summary = say(first);
     // What is known by its lines in the log says more than the code that NCCL returned.
-    if let Some(cause) = subject.causes().next()
-        && !matches!(first.failure, Failure::OutOfMemory { .. })
-    {
+    if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{}: {}; {summary}", cause.id, cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -428,5 +450,23 @@ mod tests {
         let target = crate::targets::by_id("ecs").unwrap();
         let subject = RunSubject { run: &run, facts: None, target, options: RunOptions::default() };
         assert_eq!(super::super::check_run(&subject).len(), super::super::REGISTRY.len());
+    }
+    /// Seen on a host without RDMA: neither a kill nor a time limit comes from that.
+    #[test]
+    fn what_makes_nccl_take_tcp_ends_no_rank() {
+        let known = || vec![cause("no-rdma-hardware", false)];
+        let killed = failed(1, Phase::Connect, Failure::Signal { signal: SIGKILL, name: "SIGKILL".into() });
+        let hung = silent(&[(0, false)], Phase::Connect, None);
+        for (mut run, words) in [(killed, "ended by signal 9"), (hung, "the cause is not known")] {
+            run.evidence.as_mut().unwrap().causes = known();
+            run.evidence.as_mut().unwrap().transports.clear();
+            let finding = found(&run, "ranks-complete");
+            assert!(finding.summary.contains(words), "{finding:#?}");
+            assert!(!format!("{finding:?}").contains("no-rdma-hardware"), "{finding:#?}");
+        }
+        // With NCCL_NET=IB it is what ends the initialisation.
+        let mut run = failed(0, Phase::Init, nccl(3, "no net"));
+        run.evidence.as_mut().unwrap().causes = known();
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware"]);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Data flows one way: an image source gives a root file system (`image`), the inspection turns it into facts
 //! (`inspect` → `facts`), checks judge facts (`checks`), reports show findings (`report`). A build plans the swap from the
-//! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). `cli` is at the top.
+//! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). A launch runs the image
+//! as a job would (`launch`). `cli` is at the top.
 
 #![deny(unsafe_code)]
 

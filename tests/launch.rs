@@ -9,11 +9,16 @@ use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
 use rdmaprep::docker::error::DockerError;
 use rdmaprep::docker::upload::{Content, Upload};
-use rdmaprep::facts::run::{LaunchFacts, StartFailure};
+use rdmaprep::facts::ImageFacts;
+use rdmaprep::facts::run::{GpuSelection, LaunchFacts, StartFailure};
+use rdmaprep::launch::gpu_access::{Situation, Wanted, Way, choose_access};
 use rdmaprep::launch::host::{CDI_DIRECTORIES, Locality, load_host, locality};
 use rdmaprep::launch::owner::{Owner, RUN_LABEL};
-use rdmaprep::launch::spec::Launch;
+use rdmaprep::launch::spec::{
+    AGENT_PLAN, AGENT_PROGRAM, Launch, LaunchOptions, agent_files, can_start_agent, plan_launch,
+};
 use rdmaprep::launch::start::{StartError, start};
+use rdmaprep::launch::variables::UserVariable;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -232,6 +237,60 @@ async fn a_memlock_limit_that_the_engine_may_not_set_is_given_up() {
     assert_eq!(left("memlock").len(), 1);
     running.container.remove().await.expect("it goes");
     assert_eq!(left("memlock"), [""; 0]);
+}
+
+/// Cases D10, D11 and E01, from the image's facts to the running container.
+#[tokio::test]
+async fn an_image_is_launched_as_a_job_is() {
+    let Some(engine) = engine().await else { return };
+    let ran = run(rdmaprep().args(["inspect", "--format", "json", &format!("docker-daemon:{BASE}")]));
+    let facts: ImageFacts = serde_json::from_str(&ran.expect(0).stdout).expect("facts");
+    assert_eq!(can_start_agent(&facts), Ok(()), "{:?}", facts.loader.program_loader);
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("agent");
+    let text = "#!/bin/sh\necho \"$@\"; cat /rdmaprep/plan.json; echo; env; touch /rdmaprep/run/x && echo writable\n";
+    std::fs::write(&program, text).expect("a file");
+
+    let host = load_host(Path::new("/"), "/usr/bin", &CDI_DIRECTORIES);
+    let said = engine.host().await.expect("its settings");
+    let situation = Situation { kind: engine.info().kind, engine: &said, host: &host, locality: &Locality::Local };
+    let access = choose_access(Wanted::Only(Way::None), &GpuSelection::All, situation).expect("none always works");
+    let owner = Owner::load(Path::new("/"), std::process::id());
+    let command = [AGENT_PROGRAM, "agent", AGENT_PLAN].map(str::to_owned).to_vec();
+    let mut options = LaunchOptions::new(&label("job"), owner, command);
+    options.force_nic = true;
+    options.env = vec![UserVariable { name: "MY_TOKEN".into(), value: "not-to-be-said".into() }];
+    let target = rdmaprep::targets::by_id("pai-dlc").expect("a target");
+    let mut launch = plan_launch(&facts, target, (&host, &Locality::Local), &access, &options).expect("a plan");
+    let running = start(&engine, &mut launch, &agent_files(program, b"{}".to_vec())).await;
+    let running = running.unwrap_or_else(|error| panic!("{error}"));
+
+    let settings = must("docker", &["inspect", running.container.id()]);
+    let settings: serde_json::Value = serde_json::from_str(&settings).expect("JSON");
+    let config = &settings[0]["HostConfig"];
+    assert_eq!(
+        (&config["NetworkMode"], &config["IpcMode"], &config["Privileged"]),
+        (&"host".into(), &"host".into(), &false.into())
+    );
+    let limits = config["Ulimits"].as_array().expect("limits");
+    let has =
+        |name: &str, value: i64| limits.contains(&serde_json::json!({"Name": name, "Hard": value, "Soft": value}));
+    assert!(has("stack", 67_108_864), "{limits:?}");
+    assert!(
+        has("memlock", -1) || launch.facts.given_up.iter().any(|part| part.starts_with("ulimit memlock")),
+        "{limits:?}"
+    );
+
+    let (out, err) = in_time(lines(running.output)).await;
+    assert_eq!(out[..2], ["agent /rdmaprep/plan.json", "{}"], "{err:?}");
+    for line in ["NCCL_IB_HCA=erdma", "NCCL_DEBUG=INFO", "NCCL_P2P_DISABLE=1", "MY_TOKEN=not-to-be-said", "writable"] {
+        assert!(out.iter().any(|known| known == line), "{line}: {out:?}");
+    }
+    let said = serde_json::to_string(&launch.facts).expect("JSON");
+    assert!(said.contains("MY_TOKEN") && !said.contains("not-to-be-said"), "{said}");
+    assert_eq!(in_time(running.container.wait()).await.expect("an exit code"), 0);
+    running.container.remove().await.expect("it goes");
+    assert_eq!(left("job"), [""; 0]);
 }
 
 #[tokio::test]

@@ -640,7 +640,8 @@ pub struct LaunchFacts {
     pub devices: Vec<String>,
     /// `source:target[:ro]`.
     pub mounts: Vec<String>,
-    /// Every variable that the container gets, with where it comes from.
+    /// What the container gets of the variables that matter to NCCL, CUDA and the loader, and of those that a preset, the user
+    /// or the run sets. A secret's value is `***`; one that the run removes has no value.
     pub variables: Vec<Variable>,
     /// The equivalent `docker run` line.
     pub command_line: String,

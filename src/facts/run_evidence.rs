@@ -1,22 +1,8 @@
 //! What NCCL's logs of a run say, as conclusions: plain data. The reader of the logs fills it, and checks judge it.
 
+pub use crate::nccl_log::RdmaUse;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Whether RDMA carried the data between ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum RdmaUse {
-    /// Channels between ranks went over a verbs transport, and none over sockets.
-    Yes,
-    /// Channels between ranks went over sockets.
-    No,
-    /// Nothing had to cross a network.
-    NotExercised,
-    /// The logs do not say.
-    Unknown,
-}
 
 /// Whether the network device read and wrote the GPUs' memory itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

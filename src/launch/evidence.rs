@@ -1,7 +1,7 @@
 //! What the ranks' logs, the counters and the container's view of itself say together.
 
 use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
-use crate::facts::run_evidence::{Cause, GpuDirect, LogEvidence, RankLine, RdmaUse};
+use crate::facts::run_evidence::{Cause, GpuDirect, LogEvidence, RankLine};
 use crate::nccl_log::{
     CounterReading, DeviceBytes, ExpectedBytes, Hints, Limit, NcclEvidence, Observed, RankEvidence, RankLog,
     RdmaDeviceHint, explain_nccl_log, judge_rdma,
@@ -41,7 +41,7 @@ pub fn read_evidence(run: &RunFacts) -> Option<LogEvidence> {
         remedy: cause.remedy,
     });
     Some(LogEvidence {
-        rdma: rdma_use(verdict.rdma),
+        rdma: verdict.rdma,
         rdma_reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
         gpu_direct: gpu_direct(verdict.gpu_direct),
         network: evidence.networks.keys().cloned().collect(),
@@ -51,16 +51,6 @@ pub fn read_evidence(run: &RunFacts) -> Option<LogEvidence> {
         warnings: warnings.collect(),
         causes: causes.collect(),
     })
-}
-
-fn rdma_use(rdma: crate::nccl_log::RdmaUse) -> RdmaUse {
-    use crate::nccl_log::RdmaUse as Log;
-    match rdma {
-        Log::Yes => RdmaUse::Yes,
-        Log::No => RdmaUse::No,
-        Log::NotExercised => RdmaUse::NotExercised,
-        Log::Unknown => RdmaUse::Unknown,
-    }
 }
 
 fn gpu_direct(gdr: crate::nccl_log::GpuDirect) -> GpuDirect {

@@ -95,7 +95,8 @@ const TOOLKIT_HOOK: &str = "nvidia-container-runtime-hook";
 const CONTROL_NODES: [&str; 3] = ["dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools"];
 
 /// Libraries that a CUDA program and NVML need, by the names that they are asked for (libnvidia-container,
-/// `src/nvc_info.c`, "utility" and "compute"). The driver of a container asks for them by these names.
+/// `src/nvc_info.c`, "utility" and "compute"). With nothing but these in `LD_LIBRARY_PATH`, a context was made and PTX
+/// compiled with driver 580.159.04 on an H200.
 const DRIVER_LIBRARIES: [&str; 7] = [
     "libcuda.so.1",
     "libcudadebugger.so.1",
@@ -458,10 +459,10 @@ pub(crate) mod tests {
         }
 
         fn gpu(&self, address: &str, minor: u32) -> &FakeHost {
-            // /proc/driver/nvidia/gpus/0000:04:00.0/information of driver 550, with its tabs.
+            // As driver 580.159.04 writes it, with its tabs; some lines and the UUID are left out.
             let text = format!(
-                "Model: \t\t NVIDIA H200\nIRQ:   \t\t 250\nGPU UUID: \t GPU-1\nBus Type: \t PCIe\n\
-                 Bus Location: \t {address}\nDevice Minor: \t {minor}\nGPU Excluded:\t No\n"
+                "Model: \t\t NVIDIA H200\nIRQ:   \t\t 41\nVideo BIOS: \t 96.00.a5.00.1a\nBus Type: \t PCIe\n\
+                 Bus Location: \t {address}\nDevice Minor: \t {minor}\nGPU Firmware: \t 580.159.04\nGPU Excluded:\t No\n"
             );
             self.file(&format!("proc/driver/nvidia/gpus/{address}/information"), text)
         }
@@ -494,8 +495,9 @@ pub(crate) mod tests {
         assert_eq!(host.gpus[0].model.as_deref(), Some("NVIDIA H200"));
         assert_eq!(host.gpu_control_nodes, ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps/nvidia-cap1"]);
         assert_eq!(host.driver_version.as_deref(), Some("550.54.14"));
-        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (x@y)  Thu\n";
-        assert_eq!(parse_driver_version(open).as_deref(), Some("570.86.15"));
+        // The open module's, captured.
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)  \nGCC version:  gcc version 15.3.0 (GCC) \n";
+        assert_eq!(parse_driver_version(open).as_deref(), Some("580.159.04"));
         assert_eq!(parse_driver_version("NVRM version: none\n"), None);
     }
 

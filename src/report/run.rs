@@ -1,7 +1,7 @@
 //! The run of a preflight as reports show it: its facts, and the numbers that follow from them.
 
 use crate::checks::run::{average_busbw_gb_per_s, rdma_use, wrong_results};
-use crate::checks::{Blame, Finding, Verdict};
+use crate::checks::{self, Bar, Blame, Finding, Verdict};
 use crate::facts::run::{DataType, Measured, RunFacts};
 use crate::facts::run_evidence::{GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ pub struct MeasuredReport {
 }
 
 impl RunReport {
-    pub(super) fn new(run: RunFacts, findings: &[Finding], bar: crate::checks::Bar) -> RunReport {
+    pub(super) fn new(run: RunFacts, findings: &[Finding], bar: Bar) -> RunReport {
         let ranks = u32::try_from(run.ranks.len()).unwrap_or(u32::MAX);
         let measured = |size_bytes: u64, one: &Measured| {
             let finite = |value: f64| Some(value).filter(|value| value.is_finite());
@@ -103,11 +103,18 @@ impl RunReport {
     }
 }
 
-/// The image, where anything that failed is its; else the host before settings.
-fn at_fault(findings: &[Finding], bar: crate::checks::Bar) -> Option<Blame> {
-    let failed: Vec<Option<Blame>> =
-        findings.iter().filter(|f| f.weight(bar) == Verdict::Fail).map(|finding| finding.blame).collect();
-    [Blame::Image, Blame::Host, Blame::Settings].into_iter().find(|blame| failed.contains(&Some(*blame)))
+/// The image, where anything that failed is its, as every failed check of an image is; nobody, where one failure's fault is
+/// not known; else the host before the settings.
+fn at_fault(findings: &[Finding], bar: Bar) -> Option<Blame> {
+    let failed = findings.iter().filter(|finding| finding.weight(bar) == Verdict::Fail);
+    let blamed: Vec<Option<Blame>> = failed
+        .map(|finding| match checks::by_id(&finding.check) {
+            Some(check) if !check.is_of_a_run() => Some(Blame::Image),
+            Some(_) | None => finding.blame,
+        })
+        .collect();
+    let order = [Some(Blame::Image), None, Some(Blame::Host), Some(Blame::Settings)];
+    order.into_iter().find(|blame| blamed.contains(blame)).flatten()
 }
 
 pub(super) fn blame_words(blame: Blame) -> &'static str {
@@ -115,5 +122,36 @@ pub(super) fn blame_words(blame: Blame) -> &'static str {
         Blame::Image => "the image is at fault",
         Blame::Host => "the host is at fault, not the image",
         Blame::Settings => "the settings of the run are at fault, not the image",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::{Severity, Status};
+
+    #[test]
+    fn whose_fault_it_is() {
+        use Blame::{Host, Image, Settings};
+        let finding = |check: &str, blame| Finding {
+            check: check.into(),
+            severity: Severity::Required,
+            status: Status::Fail,
+            summary: String::new(),
+            evidence: Vec::new(),
+            remedy: None,
+            blame,
+        };
+        for (found, fault) in [
+            (vec![], None),
+            (vec![("memlock", Some(Settings)), ("rdma-devices", Some(Host))], Some(Host)),
+            (vec![("memlock", Some(Settings))], Some(Settings)),
+            (vec![("ranks-complete", None), ("rdma-devices", Some(Host))], None),
+            (vec![("ranks-complete", None), ("nccl-loaded", Some(Image))], Some(Image)),
+            (vec![("ofed-packages", None), ("rdma-devices", Some(Host))], Some(Image)),
+        ] {
+            let findings: Vec<Finding> = found.iter().map(|(check, blame)| finding(check, *blame)).collect();
+            assert_eq!(at_fault(&findings, Bar::Fail), fault, "{found:?}");
+        }
     }
 }

@@ -9,6 +9,9 @@ use crate::versions::{CudaVersion, parse_cuda_version};
 /// Where its being there tells that GPUs were passed to the container.
 const CONTROL_NODE: &str = "/dev/nvidiactl";
 
+/// CUDA_ERROR_STUB_LIBRARY (cuda.h, CUDA 12.4).
+const STUB_LIBRARY: i32 = 34;
+
 /// Oldest driver on which programs of any minor version of a major CUDA run, as far as they compile nothing at run time
 /// (NVIDIA, "CUDA Compatibility", minor version compatibility, read 2026-11).
 const FIRST_DRIVER_OF_MAJOR: [(u32, u32); 3] = [(11, 450), (12, 525), (13, 580)];
@@ -139,6 +142,9 @@ pub fn gpu_visible(subject: &RunSubject<'_>) -> Judged {
     }
     match &probe.failure {
         _ if !gpus_were_passed(subject)? => Ok(not_passed(subject)),
+        Some(Failure::Cuda { code: STUB_LIBRARY, .. }) => {
+            Err(Outcome::unknown("libcuda is a stub, so nobody counted the GPUs"))
+        }
         Some(Failure::Cuda { call, code, name, text }) => {
             let said = format!("{call}: {name} ({code}): {text}");
             if let Some(outcome) = driver_fault(subject, Some(*code), text) {
@@ -201,6 +207,9 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
     };
     match &probe.failure {
         Some(Failure::StubLibrary { path }) => return Ok(stub(path)),
+        Some(Failure::Cuda { code: STUB_LIBRARY, .. }) => {
+            return Ok(stub(probe.library.as_ref().map_or("libcuda.so.1", |library| library.path.as_str())));
+        }
         Some(Failure::LibraryMissing { detail, .. }) => return Ok(missing(subject)?.evidence([detail.clone()])),
         Some(Failure::SymbolMissing { library, symbol }) => {
             return Ok(Outcome::fail(format!("{library} has no {symbol}: the driver is too old{}", which(subject)))
@@ -384,6 +393,9 @@ mod tests {
 
         let stub = Failure::StubLibrary { path: "/usr/local/cuda/lib64/stubs/libcuda.so".into() };
         expect(&found(&without_gpus(Some(stub)), "cuda-library"), Fail, Some(Image), &["stub"]);
+        let run = without_gpus(Some(cuda(34, "CUDA driver is a stub library")));
+        expect(&found(&run, "cuda-library"), Fail, Some(Image), &["stub"]);
+        expect(&found(&run, "gpu-visible"), Unknown, None, &["stub"]);
         let old = Failure::SymbolMissing { library: "libcuda.so.1".into(), symbol: "cuMemCreate".into() };
         expect(&found(&without_gpus(Some(old)), "cuda-library"), Fail, Some(Host), &["cuMemCreate"]);
         let compat = with_library("/usr/local/cuda-12.4/compat/libcuda.so.550.54.15");

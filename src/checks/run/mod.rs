@@ -204,6 +204,19 @@ pub mod testing {
         assert_eq!(verdict(&findings, Bar::Fail), Verdict::Unknown);
     }
 
+    /// Saved facts are judged as the run itself was.
+    #[test]
+    fn saved_facts_of_a_run() {
+        for run in [good_run(), one_rank(), not_started(crate::facts::run::StartFailure::NoLoader, "x")] {
+            let text = serde_json::to_string(&run).unwrap();
+            assert_eq!(serde_json::from_str::<RunFacts>(&text).unwrap(), run);
+        }
+        // What an agent before the logs were read saved.
+        let mut old = serde_json::to_value(good_run()).unwrap();
+        old.as_object_mut().unwrap().retain(|key, _| key != "evidence" && key != "host_driver");
+        assert_eq!(serde_json::from_value::<RunFacts>(old).unwrap().evidence, None);
+    }
+
     /// Who is to blame is said of what is wrong, and of nothing else.
     #[test]
     fn blame_comes_with_a_fault() {

@@ -47,7 +47,7 @@ pub(super) fn say_ranks(ranks: &[u32]) -> String {
     }
 }
 
-/// NCCL's last line on a line break of a rank's own output that says of a version skew.
+/// The line of a rank's own output, or of its failure, that speaks of a version skew.
 fn skew_line(run: &RunFacts) -> Option<(u32, String)> {
     let has = |line: &&str| SKEW.iter().any(|text| line.contains(text));
     let printed = run.ranks.iter().find_map(|rank| Some((rank.rank, rank.output.lines().find(has)?.to_owned())));

@@ -5,6 +5,7 @@ use super::{Judged, RunSubject, blame_of, count, cuda, say_line};
 use crate::checks::nccl::CRASHES_ON_ERDMA;
 use crate::checks::{Blame, Outcome};
 use crate::facts::run::{AgentEnding, Ending, Failure, Phase, RankFailure, RunFacts};
+use crate::facts::run_evidence::Cause;
 use crate::units::Elapsed;
 use std::time::Duration;
 
@@ -146,10 +147,27 @@ fn phases(run: &RunFacts) -> String {
     run.ranks.iter().map(|rank| format!("rank {} in {}", rank.rank, rank.phase)).collect::<Vec<_>>().join(", ")
 }
 
+/// Causes that keep NCCL from RDMA, and nothing else: it takes sockets, and goes on.
+const LEFT_TO_SOCKETS: [&str; 6] = [
+    "device-not-permitted",
+    "hca-filter-matches-nothing",
+    "libibverbs-missing",
+    "no-rdma-hardware",
+    "port-down",
+    "rdma-switched-off",
+];
+
+/// The causes in the logs that can end a run, or keep it.
+fn causes<'a>(subject: &RunSubject<'a>) -> impl Iterator<Item = &'a Cause> {
+    // With a network the ranks went on; without any, what kept it away is the matter.
+    let has_network = subject.run.evidence.as_ref().is_some_and(|evidence| !evidence.network.is_empty());
+    subject.causes().filter(move |cause| !has_network || !LEFT_TO_SOCKETS.contains(&cause.id.as_str()))
+}
+
 /// Every failure, then what the logs say of it.
 fn with_evidence(subject: &RunSubject<'_>, outcome: Outcome) -> Outcome {
     let run = subject.run;
-    let causes = subject.causes().flat_map(|cause| {
+    let causes = causes(subject).flat_map(|cause| {
         [format!("{}: {}", cause.id, cause.summary)].into_iter().chain(cause.evidence.iter().cloned())
     });
     let warnings = run.evidence.iter().flat_map(|evidence| &evidence.warnings).take(WARNINGS_SHOWN).map(say_line);
@@ -186,7 +204,7 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
         summary += &format!("; {} {verb}", say_ranks(&waiting));
     }
-    if let Some(cause) = subject.causes().next() {
+    if let Some(cause) = causes(subject).next() {
         return Outcome::fail(format!("{summary}: {}", cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -221,7 +239,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     let run = subject.run;
     let summary = say(first);
     // What is known by its lines in the log says more than the code that NCCL returned.
-    if let Some(cause) = subject.causes().next()
+    if let Some(cause) = causes(subject).next()
         && !matches!(first.failure, Failure::OutOfMemory { .. })
     {
         return Outcome::fail(format!("{}: {}; {summary}", cause.id, cause.summary))
@@ -410,6 +428,26 @@ mod tests {
         let finding = found(&run, "ranks-complete");
         let words = ["rank 1 of 2 silent in collective (8 B, in place)", "rank 0 waits", "Connected all rings"];
         expect(&finding, Fail, None, &words);
+    }
+
+    #[test]
+    fn what_only_keeps_nccl_from_rdma_ends_no_rank() {
+        let signal = Failure::Signal { signal: 11, name: "SIGSEGV".into() };
+        let mut crashed = failed(1, Phase::Connect, signal);
+        let mut hangs = silent(&[(0, false), (1, true)], Phase::Init, None);
+        for run in [&mut crashed, &mut hangs] {
+            let evidence = run.evidence.as_mut().unwrap();
+            (evidence.network, evidence.causes) = (vec!["Socket".into()], vec![cause("no-rdma-hardware", false)]);
+        }
+        let finding = found(&crashed, "ranks-complete");
+        expect(&finding, Fail, Some(Image), &["rank 1 in connect: ended by signal 11"]);
+        assert!(!finding.evidence.iter().any(|line| line.contains("no-rdma-hardware")), "{finding:#?}");
+        expect(&found(&hangs, "ranks-complete"), Fail, None, &["silent in init", "the cause is not known"]);
+        // Where RDMA was the only network allowed, that is why.
+        let mut run = failed(0, Phase::Init, nccl(2, ""));
+        let evidence = run.evidence.as_mut().unwrap();
+        (evidence.network, evidence.causes) = (Vec::new(), vec![cause("no-rdma-hardware", false)]);
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware: what"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::channel::{Meeting, RankMessage, RankPlan, receive, send};
 use super::logs::RankFiles;
 use super::part;
 use crate::facts::run::{Failure, GpuProbe, VerbsProbe};
+use crate::units::Elapsed;
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -29,8 +30,17 @@ pub enum Event {
     Closed {
         rank: u32,
     },
+    Gpus(GpuAnswer),
     Verbs(VerbsProbe),
     Interrupted,
+}
+
+/// What asking libcuda came to.
+#[derive(Debug)]
+pub struct GpuAnswer {
+    pub probe: GpuProbe,
+    /// It did not end in time.
+    pub is_late: bool,
 }
 
 /// A rank's process.
@@ -109,33 +119,55 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// Asks libcuda in a process of its own.
-pub fn probe_gpus(limit: Duration) -> GpuProbe {
-    let (said, _) = probe(part::GPUS, limit);
-    said.unwrap_or_else(|failure| GpuProbe {
+pub fn probe_gpus(limit: Duration) -> GpuAnswer {
+    let (answer, _) = probe(part::GPUS, limit);
+    let is_late = matches!(answer, Err(ProbeError::Late(_)));
+    let probe = answer.unwrap_or_else(|error| GpuProbe {
         library: None,
         cuda_version_code: None,
         gpus: Vec::new(),
         peer_access: Vec::new(),
-        failure: Some(failure),
-    })
+        failure: Some(error.into_failure()),
+    });
+    GpuAnswer { probe, is_late }
 }
 
 /// Asks libibverbs in a process of its own.
 pub fn probe_verbs(limit: Duration) -> VerbsProbe {
-    let (said, stderr) = probe(part::VERBS, limit);
-    let mut probe = said.unwrap_or_else(|failure| VerbsProbe {
+    let (answer, stderr) = probe(part::VERBS, limit);
+    let mut probe = answer.unwrap_or_else(|error| VerbsProbe {
         library: None,
         devices: Vec::new(),
-        failure: Some(failure),
+        failure: Some(error.into_failure()),
         warnings: Vec::new(),
     });
     probe.warnings = stderr.lines().map(str::to_owned).collect();
     probe
 }
 
+/// Why a probe gave no line.
+enum ProbeError {
+    Failed(Failure),
+    /// What did not end in time, in words.
+    Late(String),
+}
+
+impl ProbeError {
+    fn other(detail: String) -> ProbeError {
+        ProbeError::Failed(Failure::Other { detail })
+    }
+
+    fn into_failure(self) -> Failure {
+        match self {
+            ProbeError::Failed(failure) => failure,
+            ProbeError::Late(detail) => Failure::Other { detail },
+        }
+    }
+}
+
 /// Runs a part of the agent that writes one line; gives that, and what it wrote to stderr.
-fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, Failure>, String) {
-    let other = |detail: String| Failure::Other { detail };
+fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, ProbeError>, String) {
+    let other = ProbeError::other;
     let mut command = Command::new(SELF);
     command.args(["agent", part]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
@@ -148,15 +180,15 @@ fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, Failure
         Ok(None) => {
             // It may be in the kernel and not end; then its pipes stay open, too.
             let _ = child.kill();
-            let detail = format!("asking for {part} did not end in {} s", limit.as_secs());
-            return (Err(other(detail)), String::new());
+            let detail = format!("asking for {part} did not end in {}", Elapsed(limit));
+            return (Err(ProbeError::Late(detail)), String::new());
         }
         Err(error) => return (Err(other(format!("waiting for a process: {error}"))), String::new()),
     };
     let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
     let said = serde_json::from_slice(&stdout).map_err(|_| match status.code() {
         Some(0) => other(format!("asking for {part}: {:?} cannot be read", String::from_utf8_lossy(&stdout))),
-        _ => explain_exit(status, false, None),
+        _ => ProbeError::Failed(explain_exit(status, false, None)),
     });
     (said, String::from_utf8_lossy(&stderr).into_owned())
 }

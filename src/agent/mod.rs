@@ -48,17 +48,25 @@ pub fn run_rank() -> ! {
 
 /// Asks libcuda and writes what it says, as one line.
 pub fn probe_gpus() -> io::Result<()> {
+    end_with_supervisor();
     write_line(&probe::gpus())
 }
 
 /// Asks libibverbs and writes what it says, as one line.
 pub fn probe_verbs() -> io::Result<()> {
+    end_with_supervisor();
     write_line(&probe::verbs())
 }
 
 /// Opens a libnccl and gives its `NCCL_VERSION_CODE`.
 pub fn nccl_version(path: Option<&str>) -> Result<i32, Failure> {
     nccl::Nccl::open(path)?.version_code()
+}
+
+/// Without the supervisor nobody would end a process that hangs in a library.
+fn end_with_supervisor() {
+    // It is refused nowhere; without it the container's end is the end.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
 fn write_line(value: &impl serde::Serialize) -> io::Result<()> {

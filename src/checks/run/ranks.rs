@@ -89,15 +89,18 @@ const GOES_ON: [&str; 8] = [
     "rdma-switched-off",
 ];
 
-/// The causes that may have ended a rank.
+/// The causes in the logs that may have ended a run, or keep it.
 fn causes_of<'a>(subject: &RunSubject<'a>, first: Option<&RankFailure>) -> Vec<&'a Cause> {
-    match first.map(|failed| (&failed.failure, failed.phase)) {
-        // Whoever sent it, NCCL did not; nor does it have a part in what a container may use of memory.
-        Some((Failure::Signal { signal: SIGKILL, .. } | Failure::OutOfMemory { .. }, _)) => Vec::new(),
-        // With NCCL_NET=IB there is nothing to go on with.
-        Some((Failure::Nccl { .. }, Phase::Init)) => subject.causes().collect(),
-        _ => subject.causes().filter(|cause| !GOES_ON.contains(&cause.id.as_str())).collect(),
+    // Whoever sent a KILL, NCCL did not; nor does it have a part in what a container may use of memory.
+    let is_outside = |failed: &RankFailure| {
+        matches!(failed.failure, Failure::Signal { signal: SIGKILL, .. } | Failure::OutOfMemory { .. })
+    };
+    if first.is_some_and(is_outside) {
+        return Vec::new();
     }
+    // With a network the ranks went on; without any, what kept it away is the matter.
+    let has_network = subject.run.evidence.as_ref().is_some_and(|evidence| !evidence.network.is_empty());
+    subject.causes().filter(|cause| !has_network || !GOES_ON.contains(&cause.id.as_str())).collect()
 }
 
 /// The failure that explains most of the others.
@@ -435,6 +438,26 @@ mod tests {
     }
 
     #[test]
+    fn what_only_keeps_nccl_from_rdma_ends_no_rank() {
+        let signal = Failure::Signal { signal: 11, name: "SIGSEGV".into() };
+        let mut crashed = failed(1, Phase::Connect, signal);
+        let mut hangs = silent(&[(0, false), (1, true)], Phase::Init, None);
+        for run in [&mut crashed, &mut hangs] {
+            let evidence = run.evidence.as_mut().unwrap();
+            (evidence.network, evidence.causes) = (vec!["Socket".into()], vec![cause("no-rdma-hardware", false)]);
+        }
+        let finding = found(&crashed, "ranks-complete");
+        expect(&finding, Fail, Some(Image), &["rank 1 in connect: ended by signal 11"]);
+        assert!(!finding.evidence.iter().any(|line| line.contains("no-rdma-hardware")), "{finding:#?}");
+        expect(&found(&hangs, "ranks-complete"), Fail, None, &["silent in init", "the cause is not known"]);
+        // Where RDMA was the only network allowed, that is why.
+        let mut run = failed(0, Phase::Init, nccl(2, ""));
+        let evidence = run.evidence.as_mut().unwrap();
+        (evidence.network, evidence.causes) = (Vec::new(), vec![cause("no-rdma-hardware", false)]);
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware: what"]);
+    }
+
+    #[test]
     fn a_known_cause_has_the_word() {
         let mut run = failed(0, Phase::Init, nccl(2, ""));
         run.evidence.as_mut().unwrap().causes = vec![cause("gid-unroutable", false), cause("other", true)];
@@ -467,6 +490,7 @@ mod tests {
         // With NCCL_NET=IB it is what ends the initialisation.
         let mut run = failed(0, Phase::Init, nccl(3, "no net"));
         run.evidence.as_mut().unwrap().causes = known();
+        run.evidence.as_mut().unwrap().network.clear();
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware"]);
     }
 }

@@ -127,7 +127,7 @@ pairs many "$perf ${many[*]} -N 2" --gpus "$gpus" "${many[@]}"
 if ((mpi && gpus == 1)); then
   # Ranks of two hosts on one GPU, as with --ranks-per-gpu 2.
   two="mpirun --allow-run-as-root --bind-to none -np 2 sh -c 'NCCL_HOSTID=h\$OMPI_COMM_WORLD_RANK NCCL_TESTS_DEVICE=0 exec all_reduce_perf_mpi"
-  network=(-b 1M -e 64M -f 2 -n 20 -w 1)
+  network=(-b 1M -e 16M -f 2 -n 20 -w 1)
   pairs network "$two ${network[*]}'" --gpus 1 --ranks-per-gpu 2 "${network[@]}"
 fi
 

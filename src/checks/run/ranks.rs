@@ -266,6 +266,10 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
         Failure::LibraryMissing { .. } | Failure::SymbolMissing { .. } | Failure::StubLibrary { .. } => {
             outcome.remedy("see cuda-library and nccl-loaded").blame(Blame::Image)
         }
+        // What was asked for cannot be done in this container: no rank is to blame.
+        Failure::Other { detail } if run.ranks.is_empty() => {
+            Outcome::fail(format!("no rank was started: {detail}")).blame(Blame::Settings)
+        }
         // Both the ranks' meeting point and NCCL's own sockets say it in these words.
         Failure::Other { detail } | Failure::Nccl { last_error: detail, .. } if detail.contains("Address already in use") => {
             Outcome::fail(format!("port-in-use: {}", say(first)))
@@ -448,6 +452,15 @@ mod tests {
         let evidence = run.evidence.as_mut().unwrap();
         (evidence.network, evidence.causes) = (Vec::new(), vec![cause("no-rdma-hardware", false)]);
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware: what"]);
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_no_ranks_fault() {
+        let detail = "3 GPUs were asked for, and the container sees 2".to_owned();
+        let mut run = failed(0, Phase::Libraries, Failure::Other { detail });
+        run.ranks.clear();
+        let finding = found(&run, "ranks-complete");
+        expect(&finding, Fail, Some(Settings), &["no rank was started: 3 GPUs were asked for"]);
     }
 
     #[test]

@@ -379,6 +379,33 @@ fn a_missing_libcuda() {
     judged.blames("cuda-library", Some(Blame::Host));
 }
 
+#[test]
+fn a_libnccl_that_cannot_be_opened() {
+    if rigged().is_none() {
+        return;
+    }
+    let mut names = Names::new();
+    let mut image = |label: &str, lines: &str| {
+        let name = names.unique(&format!("preflight-{label}"));
+        derive_image(&name, &format!("FROM {IMAGE}\n{lines}\n"));
+        name
+    };
+    const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libnccl.so.2";
+    let missing = image("no-nccl", &format!("RUN rm {LIBRARY} && ldconfig"));
+    let judged = judge(&mut small(&missing));
+    judged.exits(1).finds("nccl-loaded", Status::Fail, &["the loader does not find libnccl.so.2"]);
+    judged.blames("nccl-loaded", Some(Blame::Image)).finds("ranks-complete", Status::Fail, &["rank 0 in libraries"]);
+    // A pointer of Git LFS in its place.
+    let pointer = image("lfs", &format!("RUN echo version https://git-lfs.example/spec/v1 >{LIBRARY}"));
+    let judged = judge(&mut small(&pointer));
+    judged.exits(1).finds("nccl-loaded", Status::Fail, &["is there and cannot be opened"]);
+    // What the user asked for is the user's.
+    let judged = judge(small(IMAGE).args(["--nccl", "/opt/libnccl.so.2"]));
+    judged.exits(4).finds("nccl-loaded", Status::Fail, &["/opt/libnccl.so.2"]);
+    judge(small(&missing).args(["--nccl", LIBRARY])).exits(4);
+    judge(small(IMAGE).args(["--nccl", LIBRARY])).exits(0);
+}
+
 /// Cases C06 and C08: one error code, told apart by `/dev/nvidiactl`.
 #[test]
 fn errors_of_the_driver() {

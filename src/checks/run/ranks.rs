@@ -1,6 +1,6 @@
 //! Whether every rank did all that was asked; where not, every way to fail told apart.
 
-use super::nccl::{say_ranks, version_of_rank};
+use super::nccl::{is_not_of_image, say_ranks, version_of_rank};
 use super::{Judged, RunSubject, blame_of, count, cuda, say_line};
 use crate::checks::nccl::CRASHES_ON_ERDMA;
 use crate::checks::{Blame, Outcome};
@@ -263,6 +263,9 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
         }
         Failure::Signal { signal, .. } => by_signal(subject, first.rank, *signal, outcome),
         Failure::Cuda { code, .. } => by_cuda(*code, outcome),
+        Failure::LibraryMissing { library, .. } if is_not_of_image(subject, library) => {
+            outcome.remedy("see nccl-loaded").blame(Blame::Settings)
+        }
         Failure::LibraryMissing { .. } | Failure::SymbolMissing { .. } | Failure::StubLibrary { .. } => {
             outcome.remedy("see cuda-library and nccl-loaded").blame(Blame::Image)
         }

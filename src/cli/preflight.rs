@@ -241,15 +241,29 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     let client = Client::load(global)?;
     let mut progress = Progress::new(args.progress, global);
     let prepared = block_on(async {
-        let engine = client.connect().await?;
-        progress.phase(&format!("reading {name}"));
-        let facts = load_daemon(&engine, &name, &LayerCache::default()).await?;
-        let prepared = prepare(args, &engine, &facts, collective).await?;
+        // One watch for all of it: between two a signal would be heard by nobody.
+        let cancel = CancellationToken::new();
+        let stop = cancel.clone();
+        tokio::spawn(async move {
+            interrupted().await;
+            stop.cancel();
+        });
+        let preparing = async {
+            let engine = client.connect().await?;
+            progress.phase(&format!("reading {name}"));
+            let facts = load_daemon(&engine, &name, &LayerCache::default()).await?;
+            let prepared = prepare(args, &engine, &facts, collective).await?;
+            Ok::<_, CliError>((engine, facts, prepared))
+        };
+        let (engine, facts, prepared) = tokio::select! {
+            prepared = preparing => prepared?,
+            () = cancel.cancelled() => return Err(CliError::Interrupted),
+        };
         if args.launch.dry_run {
             return Ok((prepared, facts, None));
         }
         can_start_agent(&facts).map_err(CliError::CannotStart)?;
-        let run = launch(&engine, &prepared, &program, &mut progress).await?;
+        let run = launch(&engine, &prepared, &program, &mut progress, &cancel).await?;
         Ok((prepared, facts, Some(run)))
     });
     let (prepared, facts, ran) = prepared?;
@@ -359,13 +373,8 @@ async fn launch(
     prepared: &Prepared,
     program: &Path,
     progress: &mut Progress,
+    cancel: &CancellationToken,
 ) -> Result<RunFacts, CliError> {
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let watch = tokio::spawn(async move {
-        interrupted().await;
-        stop.cancel();
-    });
     progress.phase(&format!("starting {}", prepared.launch.image_name));
     let mut on_message = |message: &AgentMessage| {
         if let Some(text) = say(message) {
@@ -378,8 +387,7 @@ async fn launch(
         program,
         host_driver: prepared.host_driver.clone(),
     };
-    let result = run_container(engine, run, &mut on_message, &cancel).await;
-    watch.abort();
+    let result = run_container(engine, run, &mut on_message, cancel).await;
     result.map_err(|error| match error {
         RunError::Docker(error) => CliError::Docker(error),
         RunError::Interrupted => CliError::Interrupted,

@@ -1,6 +1,6 @@
 //! Whether every rank did all that was asked; where not, every way to fail told apart.
 
-use super::nccl::{say_ranks, version_of_rank};
+use super::nccl::{is_not_of_image, say_ranks, version_of_rank};
 use super::{Judged, RunSubject, blame_of, count, cuda, say_line};
 use crate::checks::nccl::CRASHES_ON_ERDMA;
 use crate::checks::{Blame, Outcome};
@@ -270,8 +270,15 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
         }
         Failure::Signal { signal, .. } => by_signal(subject, first.rank, *signal, outcome),
         Failure::Cuda { code, .. } => by_cuda(*code, outcome),
+        Failure::LibraryMissing { library, .. } if is_not_of_image(subject, library) => {
+            outcome.remedy("see nccl-loaded").blame(Blame::Settings)
+        }
         Failure::LibraryMissing { .. } | Failure::SymbolMissing { .. } | Failure::StubLibrary { .. } => {
             outcome.remedy("see cuda-library and nccl-loaded").blame(Blame::Image)
+        }
+        // What was asked for cannot be done in this container: no rank is to blame.
+        Failure::Other { detail } if run.ranks.is_empty() => {
+            Outcome::fail(format!("no rank was started: {detail}")).blame(Blame::Settings)
         }
         // Both the ranks' meeting point and NCCL's own sockets say it in these words.
         Failure::Other { detail } | Failure::Nccl { last_error: detail, .. } if detail.contains("Address already in use") => {
@@ -455,6 +462,15 @@ mod tests {
         let evidence = run.evidence.as_mut().unwrap();
         (evidence.network, evidence.causes) = (Vec::new(), vec![cause("no-rdma-hardware", false)]);
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware: what"]);
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_no_ranks_fault() {
+        let detail = "3 GPUs were asked for, and the container sees 2".to_owned();
+        let mut run = failed(0, Phase::Libraries, Failure::Other { detail });
+        run.ranks.clear();
+        let finding = found(&run, "ranks-complete");
+        expect(&finding, Fail, Some(Settings), &["no rank was started: 3 GPUs were asked for"]);
     }
 
     #[test]

@@ -97,8 +97,8 @@ results = {
     "compared_with": command,
     "wrong_values": wrong,
     "tables": {name: table for name, table in tables.items() if table},
-    "preflight_time_s": statistics.median(times["preflight"]),
-    "docker_run_time_s": statistics.median(times["docker-run"]),
+    "preflight_time_s": statistics.median(times["preflight"] or [0]),
+    "docker_run_time_s": statistics.median(times["docker-run"] or [0]),
     "outcomes": outcomes,
     "containers_left": left,
 }

@@ -10,6 +10,8 @@
 #   MPI_PERF        all_reduce_perf built with MPI=1, for several ranks, where ALL_REDUCE_PERF has none (default: built too,
 #                   if there is an mpicc); without it several GPUs are compared with one process for all of them
 #   PAIRS           how often the two are compared (default: 5)
+#   PARTS           what is done: all, many and network are tables, whole is the time of the whole command, failures is what
+#                   must fail (default: all of these)
 # It removes the images and containers that it made, and asks at the end whether anything is left.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,6 +19,8 @@ root=$(cd "$here/../.." && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 gpus=${GPUS:-1}
 pairs=${PAIRS:-5}
+parts=" ${PARTS:-all many network whole failures} "
+does() { [[ $parts == *" $1 "* ]]; }
 tool=${RDMAPREP:-$root/target/dist/rdmaprep}
 [[ -x $tool ]] || tool=$root/target/release/rdmaprep
 say() { echo "gpu: $*" >&2; }
@@ -101,7 +105,7 @@ preflight() { "$tool" preflight "$base" --run-only --target ecs --gpus "$gpus" -
 sizes=(-b 32K -e 4G -f 2 -n 20 -w 1)
 perf="all_reduce_perf"
 if ((gpus > 1)); then
-  if ((mpi)); then perf="mpirun --allow-run-as-root --bind-to none -np $gpus all_reduce_perf_mpi"; else perf="all_reduce_perf -g $gpus"; fi
+  if ((mpi)); then perf="mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent sh -np $gpus all_reduce_perf_mpi"; else perf="all_reduce_perf -g $gpus"; fi
 fi
 
 # pairs NAME COMMAND ARGUMENT... - the agent with the arguments beside all_reduce_perf with the command, in one container each
@@ -120,31 +124,31 @@ pairs() {
   done
 }
 # Two cycles: in the first, nccl-tests' middle sizes are timed while the driver clears its buffers.
-pairs all "$perf ${sizes[*]} -N 2" --gpus "$gpus" "${sizes[@]}"
+does all && pairs all "$perf ${sizes[*]} -N 2" --gpus "$gpus" "${sizes[@]}"
 # Where an operation takes microseconds, its time is that of the call: many operations tell it best.
 many=(-b 1M -e 8M -f 2 -n 2000 -w 1)
-pairs many "$perf ${many[*]} -N 2" --gpus "$gpus" "${many[@]}"
-if ((mpi && gpus == 1)); then
+does many && pairs many "$perf ${many[*]} -N 2" --gpus "$gpus" "${many[@]}"
+if does network && ((mpi && gpus == 1)); then
   # Ranks of two hosts on one GPU, as with --ranks-per-gpu 2.
-  two="mpirun --allow-run-as-root --bind-to none -np 2 sh -c 'NCCL_HOSTID=h\$OMPI_COMM_WORLD_RANK NCCL_TESTS_DEVICE=0 exec all_reduce_perf_mpi"
+  two="mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent sh -np 2 sh -c 'NCCL_HOSTID=h\$OMPI_COMM_WORLD_RANK NCCL_TESTS_DEVICE=0 exec all_reduce_perf_mpi"
   network=(-b 1M -e 16M -f 2 -n 20 -w 1)
   pairs network "$two ${network[*]}'" --gpus 1 --ranks-per-gpu 2 "${network[@]}"
 fi
 
-say "the whole preflight beside docker run, 32 KiB to 256 MiB"
-line=$("$tool" preflight "$base" --target ecs --gpus "$gpus" --nccl loader "${keep[@]}" --dry-run 2>/dev/null | head -n1)
-# The engine here may refuse a limit; then both go without.
-if ! eval "$line true" >/dev/null 2>&1; then line=${line/--ulimit memlock=-1 /}; fi
-: >"$out/times.txt"
-now() { date +%s.%N; }
-for ((i = 1; i <= 3; i++)); do
-  begin=$(now); preflight -e 256M --format json >"$out/whole.json" 2>/dev/null || true; end=$(now)
-  echo "preflight $begin $end" >>"$out/times.txt"
-  begin=$(now); eval "$line env -u NCCL_DEBUG $perf -b 32K -e 256M -f 2 -n 20 -w 1" >"$out/docker-run.txt" 2>&1; end=$(now)
-  echo "docker-run $begin $end" >>"$out/times.txt"
-done
+whole() {
+  say "the whole preflight beside docker run, 32 KiB to 256 MiB"
+  line=$("$tool" preflight "$base" --target ecs --gpus "$gpus" --nccl loader "${keep[@]}" --dry-run 2>/dev/null | head -n1)
+  # The engine here may refuse a limit; then both go without.
+  if ! eval "$line true" >/dev/null 2>&1; then line=${line/--ulimit memlock=-1 /}; fi
+  now() { date +%s.%N; }
+  for ((i = 1; i <= 3; i++)); do
+    begin=$(now); preflight -e 256M --format json >"$out/whole.json" 2>/dev/null || true; end=$(now)
+    echo "preflight $begin $end" >>"$out/times.txt"
+    begin=$(now); eval "$line env -u NCCL_DEBUG $perf -b 32K -e 256M -f 2 -n 20 -w 1" >"$out/docker-run.txt" 2>&1; end=$(now)
+    echo "docker-run $begin $end" >>"$out/times.txt"
+  done
+}
 
-say "two ranks on one GPU, through the network"
 expect() { # NAME CODE ARGUMENT... - the exit code must be CODE
   local name=$1 code=$2 got=0
   shift 2
@@ -152,51 +156,58 @@ expect() { # NAME CODE ARGUMENT... - the exit code must be CODE
   echo "$name $code $got" >>"$out/outcomes.txt"
   if ((got != code)); then say "$name: exit code $got, expected $code"; tail -n 5 "$out/$name.log" >&2; fi
 }
-: >"$out/outcomes.txt"
-expect two-ranks 0 --ranks-per-gpu 2 -e 64M --datatype float,half,bfloat16
-preflight --ranks-per-gpu 2 -e 1M 2>/dev/null >"$out/two-ranks.txt" || true
-# Without an RDMA device the NIC cannot be had, and that is the host's.
-forced=4
-if [[ -n $(ls /sys/class/infiniband 2>/dev/null) ]]; then forced=0; fi
-expect force-nic $forced --ranks-per-gpu 2 --force-nic -e 1M
-expect types 0 -e 64M --datatype float,half,bfloat16
 
-say "what must fail"
-expect planted 1 -e 1M --plant-wrong 0:1M:out-of-place:1234
-printf 'minimum_nccl = "99.0"\n' >"$work/policy.toml"
-expect version-gate 1 -e 1M --policy "$work/policy.toml"
-nodes=()
-for node in /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia0; do nodes+=(--device "$node"); done
-expect no-driver-library 4 -e 1M --gpu-access none "${nodes[@]}"
-expect no-gpu 4 -e 1M --gpu-access none
-expect ib-disabled 4 -e 1M --ranks-per-gpu 2 --require-rdma --env NCCL_IB_DISABLE=1
-expect total-timeout 5 -b 1G -e 4G -n 200000 --timeout 4
-expect phase-timeout 5 -b 4G -e 4G -n 200000 --phase-timeout 3
+failures() {
+  say "two ranks on one GPU, through the network"
+  expect two-ranks 0 --ranks-per-gpu 2 -e 64M --datatype float,half,bfloat16
+  preflight --ranks-per-gpu 2 -e 1M 2>/dev/null >"$out/two-ranks.txt" || true
+  # Without an RDMA device the NIC cannot be had, and that is the host's.
+  forced=4
+  if [[ -n $(ls /sys/class/infiniband 2>/dev/null) ]]; then forced=0; fi
+  expect force-nic $forced --ranks-per-gpu 2 --force-nic -e 1M
+  expect types 0 -e 64M --datatype float,half,bfloat16
 
-say "a rank is killed"
-(
-  got=0
-  preflight -b 1G -e 4G -n 20000 --ranks-per-gpu $((gpus > 1 ? 1 : 2)) --format json >"$out/killed.json" 2>"$out/killed.log" || got=$?
-  echo "killed-rank 4 $got" >>"$out/outcomes.txt"
-) &
-background=$!
-victim=
-for ((i = 0; i < 300; i++)); do
-  container=$(docker ps -q --filter label=rdmaprep.run | head -n1)
-  if [[ -n $container ]] && grep -q 'float 1073741824\|ranks connect' "$out/killed.log" 2>/dev/null; then
-    victim=$(docker top "$container" -eo pid,args 2>/dev/null | awk '/agent rank/{print $1}' | tail -n1)
-    [[ -n $victim ]] && break
+  say "what must fail"
+  expect planted 1 -e 1M --plant-wrong 0:1M:out-of-place:1234
+  printf 'minimum_nccl = "99.0"\n' >"$work/policy.toml"
+  expect version-gate 1 -e 1M --policy "$work/policy.toml"
+  nodes=()
+  for node in /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia0; do nodes+=(--device "$node"); done
+  expect no-driver-library 4 -e 1M --gpu-access none "${nodes[@]}"
+  expect no-gpu 4 -e 1M --gpu-access none
+  expect ib-disabled 4 -e 1M --ranks-per-gpu 2 --require-rdma --env NCCL_IB_DISABLE=1
+  expect total-timeout 5 -b 1G -e 4G -n 200000 --timeout 4
+  expect phase-timeout 5 -b 4G -e 4G -n 200000 --phase-timeout 3
+
+  say "a rank is killed"
+  (
+    got=0
+    preflight -b 1G -e 4G -n 20000 --ranks-per-gpu $((gpus > 1 ? 1 : 2)) --format json >"$out/killed.json" 2>"$out/killed.log" || got=$?
+    echo "killed-rank 4 $got" >>"$out/outcomes.txt"
+  ) &
+  background=$!
+  victim=
+  for ((i = 0; i < 300; i++)); do
+    container=$(docker ps -q --filter label=rdmaprep.run | head -n1)
+    if [[ -n $container ]] && grep -q 'float 1073741824\|ranks connect' "$out/killed.log" 2>/dev/null; then
+      victim=$(docker top "$container" -eo pid,args 2>/dev/null | awk '/agent rank/{print $1}' | tail -n1)
+      [[ -n $victim ]] && break
+    fi
+    sleep 0.1
+  done
+  if [[ -n $victim ]]; then
+    # Past the connections, into the operations.
+    sleep 3
+    kill -9 "$victim"
+  else
+    say "no rank was found to kill"
   fi
-  sleep 0.1
-done
-if [[ -n $victim ]]; then
-  # Past the connections, into the operations.
-  sleep 3
-  kill -9 "$victim"
-else
-  say "no rank was found to kill"
-fi
-wait "$background" || true
+  wait "$background" || true
+}
 
+: >"$out/times.txt"
+: >"$out/outcomes.txt"
+if does whole; then whole; fi
+if does failures; then failures; fi
 echo "left $(docker ps -aq --filter label=rdmaprep.run | wc -l)" >>"$out/outcomes.txt"
 python3 "$here/results.py" "$out" "$gpus" "$perf"

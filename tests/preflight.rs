@@ -485,6 +485,76 @@ fn ranks_that_crash_or_fail_are_named() {
     judged.exits(1).finds("ranks-complete", Status::Fail, &["rank 1 in init: ended with exit code 3"]);
 }
 
+/// Cases C08, D23, E01, E06 and E09: NCCL's own words, and an error after them.
+#[test]
+fn what_nccl_warns_of_explains_its_error() {
+    if rigged().is_none() {
+        return;
+    }
+    let shm = "Error while creating shared memory segment /dev/shm/nccl-XXXXXX (size 9637888), error: No space left on device (28)";
+    let driver = "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'";
+    for (warning, arguments, cause, also, blame) in [
+        (shm, ["--shm-size", "32M"].as_slice(), "shm-too-small", Some("shm-size"), Blame::Settings),
+        (
+            "Socket creation failed : Address family not supported by protocol",
+            &[],
+            "no-ip-interface",
+            Some("network-mode"),
+            Blame::Settings,
+        ),
+        (driver, &["--device", "/dev/null:/dev/nvidiactl"], "driver-too-old", Some("driver-version"), Blame::Host),
+        (driver, &[], "gpu-not-passed", None, Blame::Settings),
+        ("Call to bind failed: Address already in use", &[], "port-in-use", None, Blame::Host),
+        (
+            "Call to ibv_reg_dmabuf_mr failed with error Operation not supported",
+            &[],
+            "dmabuf-unsupported",
+            None,
+            Blame::Host,
+        ),
+    ] {
+        let warn = format!("STANDIN_WARN={warning}");
+        let judged = judge(with(&[&warn, "STANDIN_FAIL=ncclAllReduce:2@1"]).args(arguments));
+        let words = [&format!("{cause}: "), warning, "in connect: ncclAllReduce: unhandled system error"];
+        judged.exits(4).finds("ranks-complete", Status::Fail, &words).blames("ranks-complete", Some(blame));
+        if let Some(check) = also {
+            judged.finds(check, Status::Fail, &[&format!("{cause}: "), warning]);
+        }
+    }
+}
+
+/// Case E07.
+#[test]
+fn ranks_with_different_nccls() {
+    if rigged().is_none() {
+        return;
+    }
+    let judged = judge(&mut with(&["STANDIN_GPUS=3", "STANDIN_OTHER_NCCL_VERSION=21903", "STANDIN_RANK=1"]));
+    let words = ["nccl-version-skew", "rank 1 with 2.19.3", "ranks 0, 2 with 2.28.9"];
+    judged.exits(1).finds("nccl-same-everywhere", Status::Fail, &words);
+    judged.blames("nccl-same-everywhere", Some(Blame::Image));
+}
+
+#[test]
+fn the_toolkits_stub() {
+    if rigged().is_none() {
+        return;
+    }
+    let mut names = Names::new();
+    let name = names.unique("preflight-stub");
+    let library = "/usr/lib/x86_64-linux-gnu/libcuda.so.1";
+    let stubs = "/usr/local/cuda/lib64/stubs";
+    derive_image(
+        &name,
+        &format!(
+            "FROM {IMAGE}\nRUN mkdir -p {stubs} && mv {library} {stubs} && ldconfig\nENV LD_LIBRARY_PATH={stubs}\n"
+        ),
+    );
+    let judged = judge(small(&name).args(["--device", "/dev/null:/dev/nvidiactl"]));
+    judged.exits(1).finds("cuda-library", Status::Fail, &["stub", "/usr/local/cuda/lib64/stubs/libcuda.so.1"]);
+    judged.blames("cuda-library", Some(Blame::Image));
+}
+
 #[test]
 fn a_rank_that_is_killed_for_memory() {
     let Some(agent) = rigged() else { return };
@@ -906,16 +976,16 @@ fn places_that_take_no_result() {
 
 // --- Ends ------------------------------------------------------------------------------------------------------------
 
-/// A run that hangs in init, when its ranks are there.
-fn hanging() -> (Child, BufReader<std::process::ChildStderr>) {
+/// A run that hangs in init, when it says this.
+fn hanging(said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = with(&["STANDIN_HANG=ncclCommInitRank"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let (begun, mut line) = (Instant::now(), String::new());
-    while !line.contains("ranks meet") {
+    while !line.contains(said) {
         line.clear();
         let read = lines.read_line(&mut line).unwrap();
-        assert!(read > 0 && begun.elapsed() < PATIENCE, "the ranks never met");
+        assert!(read > 0 && begun.elapsed() < PATIENCE, "{said:?} was never said");
     }
     (child, lines)
 }
@@ -929,9 +999,13 @@ fn an_interrupt_leaves_nothing() {
     if rigged().is_none() {
         return;
     }
-    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
-        let (mut child, mut lines) = hanging();
-        assert_eq!(containers(child.id()).len(), 1);
+    use rustix::process::Signal;
+    // While the container is made, and while the ranks hang.
+    for (signal, said) in [(Signal::INT, "starting"), (Signal::INT, "ranks meet"), (Signal::TERM, "ranks meet")] {
+        let (mut child, mut lines) = hanging(said);
+        if said == "ranks meet" {
+            assert_eq!(containers(child.id()).len(), 1);
+        }
         let begun = Instant::now();
         kill(&child, signal);
         let mut rest = String::new();
@@ -947,7 +1021,7 @@ fn what_a_killed_run_left_is_cleaned_up() {
     if rigged().is_none() {
         return;
     }
-    let (mut child, _lines) = hanging();
+    let (mut child, _lines) = hanging("ranks meet");
     kill(&child, rustix::process::Signal::KILL);
     child.wait().unwrap();
     assert_eq!(containers(child.id()).len(), 1);

@@ -978,7 +978,12 @@ fn places_that_take_no_result() {
 
 /// A run that hangs in init, when it says this.
 fn hanging(said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
+    hanging_with(&[], said)
+}
+
+fn hanging_with(arguments: &[&str], said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = with(&["STANDIN_HANG=ncclCommInitRank"]);
+    command.args(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let (begun, mut line) = (Instant::now(), String::new());
@@ -1036,17 +1041,27 @@ fn a_container_that_ends_under_the_agent() {
     if rigged().is_none() {
         return;
     }
-    let mut command = with(&["STANDIN_HANG=ncclCommInitRank"]);
-    let child = command.args(["--format", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let container = running(child.id());
-    must("docker", &["kill", &container]);
-    let pid = child.id();
-    let output = Ran::of(&child.wait_with_output().unwrap());
-    let report: Report = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stderr));
-    let judged = Judged { ran: output, report };
-    let Ending::ContainerEnded { exit_code, .. } = judged.run().ending else { panic!("{judged}") };
-    assert_eq!((exit_code, containers(pid).len()), (137, 0));
-    assert_ne!(judged.ran.code, Some(0), "{judged}");
+    for how in [["kill"].as_slice(), &["stop", "--time", "20"], &["rm", "--force"]] {
+        let (mut child, mut lines) = hanging_with(&["--format", "json"], "ranks meet");
+        let container = running(child.id());
+        let arguments: Vec<&str> = how.iter().copied().chain([container.as_str()]).collect();
+        must("docker", &arguments);
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        lines.read_to_string(&mut stderr).unwrap();
+        let code = child.wait().unwrap().code();
+        assert_eq!(containers(child.id()), [""; 0]);
+        let report: Report = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{how:?}: {e}: {stderr}"));
+        let judged = Judged { ran: Ran { code, stdout, stderr }, report };
+        match (&judged.run().ending, how[0]) {
+            // The agent hears it, and says what it has.
+            (Ending::Agent { ending: AgentEnding::Interrupted }, "stop") => judged.exits(130),
+            (Ending::ContainerEnded { exit_code: 137, .. }, "kill" | "rm") => {
+                judged.finds("ranks-complete", Status::Fail, &["exit code 137", "rank 0 in init"]).exits(4)
+            }
+            (other, how) => panic!("{how}: {other:?}\n{judged}"),
+        };
+    }
 }
 
 /// Case E09: two runs in the host's network, each with its own port.

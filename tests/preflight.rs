@@ -1086,3 +1086,24 @@ fn two_runs_at_once_do_not_meet() {
         assert_ne!(good.report.image.id, "");
     });
 }
+
+#[test]
+fn a_run_over_tcp_stands_beside() {
+    if rigged().is_none() {
+        return;
+    }
+    let mut command = with(&["STANDIN_NET=ib-gdr", "NCCL_NET=IB"]);
+    let judged = judge(command.args(["--gpus", "1", "--ranks-per-gpu", "2", "--compare-socket"]));
+    let run = judged.report.run.as_ref().unwrap();
+    let socket = run.over_socket.as_ref().unwrap();
+    assert_eq!(socket.failure, None);
+    assert_eq!((run.rows.len(), socket.rows.len()), (2, 2));
+    let over = |name: &str| run.facts.launch.variables.iter().find(|v| v.name == name).map(|v| v.value.as_str());
+    // What the second run is given is not the first one's.
+    assert_eq!((over("NCCL_NET"), over("NCCL_IB_DISABLE")), (Some("IB"), None));
+    let ran = finish(with(&[]).args(["--gpus", "1", "--ranks-per-gpu", "2", "--compare-socket", "--format", "text"]));
+    ran.prints("beside the same over TCP").prints("  over TCP");
+    // One that breaks off has nothing to stand beside it.
+    let broken = judge(with(&["STANDIN_FAIL=ncclAllReduce:3"]).arg("--compare-socket"));
+    assert!(broken.report.run.unwrap().over_socket.is_none());
+}

@@ -17,7 +17,7 @@ pub use github::write_github;
 pub use junit::write_junit;
 pub use nccl_tests::write_nccl_tests;
 pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
-pub use run::{MeasuredReport, RowReport, RunReport};
+pub use run::{MeasuredReport, RowReport, RunReport, SocketReport};
 pub use run_text::write_preflight;
 pub use sarif::write_sarif;
 pub use text::{Style, write_check, write_diff, write_facts};
@@ -98,6 +98,13 @@ impl Report {
             image,
             run: Some(RunReport::new(run, &findings, fail_on)),
             findings,
+        }
+    }
+
+    /// Puts a run over TCP beside the run of this report.
+    pub fn compare_with_socket(&mut self, socket: &RunFacts) {
+        if let Some(run) = &mut self.run {
+            run.over_socket = Some(SocketReport::new(socket));
         }
     }
 }

@@ -77,6 +77,32 @@ fn distance(failure: &Failure) -> u32 {
     }
 }
 
+/// Causes by which NCCL goes on over TCP: they explain what it is slow by, and nothing that breaks.
+const GOES_ON: [&str; 8] = [
+    "device-not-permitted",
+    "dmabuf-unsupported",
+    "foreign-net-plugin",
+    "hca-filter-matches-nothing",
+    "libibverbs-missing",
+    "no-rdma-hardware",
+    "port-down",
+    "rdma-switched-off",
+];
+
+/// The causes in the logs that may have ended a run, or keep it.
+fn causes_of<'a>(subject: &RunSubject<'a>, first: Option<&RankFailure>) -> Vec<&'a Cause> {
+    // Whoever sent a KILL, NCCL did not; nor does it have a part in what a container may use of memory.
+    let is_outside = |failed: &RankFailure| {
+        matches!(failed.failure, Failure::Signal { signal: SIGKILL, .. } | Failure::OutOfMemory { .. })
+    };
+    if first.is_some_and(is_outside) {
+        return Vec::new();
+    }
+    // With a network the ranks went on; without any, what kept it away is the matter.
+    let has_network = subject.run.evidence.as_ref().is_some_and(|evidence| !evidence.network.is_empty());
+    subject.causes().filter(|cause| !has_network || !GOES_ON.contains(&cause.id.as_str())).collect()
+}
+
 /// The failure that explains most of the others.
 pub fn first_failure(run: &RunFacts) -> Option<&RankFailure> {
     run.failures.iter().min_by_key(|failed| distance(&failed.failure))
@@ -152,27 +178,10 @@ fn phases(run: &RunFacts) -> String {
     run.ranks.iter().map(|rank| format!("rank {} in {}", rank.rank, rank.phase)).collect::<Vec<_>>().join(", ")
 }
 
-/// Causes that keep NCCL from RDMA, and nothing else: it takes sockets, and goes on.
-const LEFT_TO_SOCKETS: [&str; 6] = [
-    "device-not-permitted",
-    "hca-filter-matches-nothing",
-    "libibverbs-missing",
-    "no-rdma-hardware",
-    "port-down",
-    "rdma-switched-off",
-];
-
-/// The causes in the logs that can end a run, or keep it.
-fn causes<'a>(subject: &RunSubject<'a>) -> impl Iterator<Item = &'a Cause> {
-    // With a network the ranks went on; without any, what kept it away is the matter.
-    let has_network = subject.run.evidence.as_ref().is_some_and(|evidence| !evidence.network.is_empty());
-    subject.causes().filter(move |cause| !has_network || !LEFT_TO_SOCKETS.contains(&cause.id.as_str()))
-}
-
 /// Every failure, then what the logs say of it.
 fn with_evidence(subject: &RunSubject<'_>, outcome: Outcome) -> Outcome {
     let run = subject.run;
-    let causes = causes(subject).flat_map(|cause| {
+    let causes = causes_of(subject, first_failure(run)).into_iter().flat_map(|cause| {
         [format!("{}: {}", cause.id, cause.summary)].into_iter().chain(cause.evidence.iter().cloned())
     });
     let warnings = run.evidence.iter().flat_map(|evidence| &evidence.warnings).take(WARNINGS_SHOWN).map(say_line);
@@ -209,7 +218,7 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
         summary += &format!("; {} {verb}", say_ranks(&waiting));
     }
-    if let Some(cause) = causes(subject).next() {
+    if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{summary}: {}", cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -244,9 +253,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     let run = subject.run;
     let summary = say(first);
     // What is known by its lines in the log says more than the code that NCCL returned.
-    if let Some(cause) = causes(subject).next()
-        && !matches!(first.failure, Failure::OutOfMemory { .. })
-    {
+    if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{}: {}; {summary}", cause.id, cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -489,5 +496,24 @@ mod tests {
         let target = crate::targets::by_id("ecs").unwrap();
         let subject = RunSubject { run: &run, facts: None, target, options: RunOptions::default() };
         assert_eq!(super::super::check_run(&subject).len(), super::super::REGISTRY.len());
+    }
+    /// Seen on a host without RDMA: neither a kill nor a time limit comes from that.
+    #[test]
+    fn what_makes_nccl_take_tcp_ends_no_rank() {
+        let known = || vec![cause("no-rdma-hardware", false)];
+        let killed = failed(1, Phase::Connect, Failure::Signal { signal: SIGKILL, name: "SIGKILL".into() });
+        let hung = silent(&[(0, false)], Phase::Connect, None);
+        for (mut run, words) in [(killed, "ended by signal 9"), (hung, "the cause is not known")] {
+            run.evidence.as_mut().unwrap().causes = known();
+            run.evidence.as_mut().unwrap().transports.clear();
+            let finding = found(&run, "ranks-complete");
+            assert!(finding.summary.contains(words), "{finding:#?}");
+            assert!(!format!("{finding:?}").contains("no-rdma-hardware"), "{finding:#?}");
+        }
+        // With NCCL_NET=IB it is what ends the initialisation.
+        let mut run = failed(0, Phase::Init, nccl(3, "no net"));
+        run.evidence.as_mut().unwrap().causes = known();
+        run.evidence.as_mut().unwrap().network.clear();
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware"]);
     }
 }

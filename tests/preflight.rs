@@ -485,7 +485,7 @@ fn ranks_that_crash_or_fail_are_named() {
     judged.exits(1).finds("ranks-complete", Status::Fail, &["rank 1 in init: ended with exit code 3"]);
 }
 
-/// Cases C08, D23, E01, E06 and E09: NCCL's own words, and an error after them.
+/// Cases C08, E01, E06 and E09: NCCL's own words, and an error after them.
 #[test]
 fn what_nccl_warns_of_explains_its_error() {
     if rigged().is_none() {
@@ -505,13 +505,6 @@ fn what_nccl_warns_of_explains_its_error() {
         (driver, &["--device", "/dev/null:/dev/nvidiactl"], "driver-too-old", Some("driver-version"), Blame::Host),
         (driver, &[], "gpu-not-passed", None, Blame::Settings),
         ("Call to bind failed: Address already in use", &[], "port-in-use", None, Blame::Host),
-        (
-            "Call to ibv_reg_dmabuf_mr failed with error Operation not supported",
-            &[],
-            "dmabuf-unsupported",
-            None,
-            Blame::Host,
-        ),
     ] {
         let warn = format!("STANDIN_WARN={warning}");
         let judged = judge(with(&[&warn, "STANDIN_FAIL=ncclAllReduce:2@1"]).args(arguments));
@@ -521,6 +514,23 @@ fn what_nccl_warns_of_explains_its_error() {
             judged.finds(check, Status::Fail, &[&format!("{cause}: "), warning]);
         }
     }
+}
+
+/// Case D23: NCCL does without, and goes on.
+#[test]
+fn a_warning_that_ends_nothing() {
+    if rigged().is_none() {
+        return;
+    }
+    let warn = "STANDIN_WARN=Call to ibv_reg_dmabuf_mr failed with error Operation not supported";
+    let judged = judge(&mut with(&[warn]));
+    judged.exits(0).ends(AgentEnding::Complete).finds("ranks-complete", Status::Pass, &[]);
+    let causes = &judged.run().evidence.as_ref().unwrap().causes;
+    assert!(causes.iter().any(|cause| cause.id == "dmabuf-unsupported"), "{causes:#?}");
+    // A crash has nothing to do with it.
+    let judged = judge(&mut with(&[warn, "STANDIN_CRASH=ncclAllReduce@5", "STANDIN_RANK=1"]));
+    judged.exits(1).finds("ranks-complete", Status::Fail, &["rank 1 in collective (32768 B, out of place): ended"]);
+    assert!(!judged.finding("ranks-complete").summary.contains("dmabuf"), "{judged}");
 }
 
 /// Case E07.
@@ -782,7 +792,7 @@ fn what_cannot_be_launched() {
     };
     usage(&["-b", "1M", "-e", "1K"], "no size is left to measure");
     usage(&["--gpus", "0"], "--gpus");
-    usage(&["--gpus", "1,1"], "stands twice");
+    usage(&["--gpus", "1,1"], "named twice");
     usage(&["-d", "double"], "--datatype");
     usage(&["--env", "=x"], "a variable has a name");
     usage(&["--mount", "relative:/x"], "--mount");

@@ -485,6 +485,86 @@ fn ranks_that_crash_or_fail_are_named() {
     judged.exits(1).finds("ranks-complete", Status::Fail, &["rank 1 in init: ended with exit code 3"]);
 }
 
+/// Cases C08, E01, E06 and E09: NCCL's own words, and an error after them.
+#[test]
+fn what_nccl_warns_of_explains_its_error() {
+    if rigged().is_none() {
+        return;
+    }
+    let shm = "Error while creating shared memory segment /dev/shm/nccl-XXXXXX (size 9637888), error: No space left on device (28)";
+    let driver = "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'";
+    for (warning, arguments, cause, also, blame) in [
+        (shm, ["--shm-size", "32M"].as_slice(), "shm-too-small", Some("shm-size"), Blame::Settings),
+        (
+            "Socket creation failed : Address family not supported by protocol",
+            &[],
+            "no-ip-interface",
+            Some("network-mode"),
+            Blame::Settings,
+        ),
+        (driver, &["--device", "/dev/null:/dev/nvidiactl"], "driver-too-old", Some("driver-version"), Blame::Host),
+        (driver, &[], "gpu-not-passed", None, Blame::Settings),
+        ("Call to bind failed: Address already in use", &[], "port-in-use", None, Blame::Host),
+    ] {
+        let warn = format!("STANDIN_WARN={warning}");
+        let judged = judge(with(&[&warn, "STANDIN_FAIL=ncclAllReduce:2@1"]).args(arguments));
+        let words = [&format!("{cause}: "), warning, "in connect: ncclAllReduce: unhandled system error"];
+        judged.exits(4).finds("ranks-complete", Status::Fail, &words).blames("ranks-complete", Some(blame));
+        if let Some(check) = also {
+            judged.finds(check, Status::Fail, &[&format!("{cause}: "), warning]);
+        }
+    }
+}
+
+/// Case D23: NCCL does without, and goes on.
+#[test]
+fn a_warning_that_ends_nothing() {
+    if rigged().is_none() {
+        return;
+    }
+    let warn = "STANDIN_WARN=Call to ibv_reg_dmabuf_mr failed with error Operation not supported";
+    let judged = judge(&mut with(&[warn]));
+    judged.exits(0).ends(AgentEnding::Complete).finds("ranks-complete", Status::Pass, &[]);
+    let causes = &judged.run().evidence.as_ref().unwrap().causes;
+    assert!(causes.iter().any(|cause| cause.id == "dmabuf-unsupported"), "{causes:#?}");
+    // A crash has nothing to do with it.
+    let judged = judge(&mut with(&[warn, "STANDIN_CRASH=ncclAllReduce@5", "STANDIN_RANK=1"]));
+    judged.exits(1).finds("ranks-complete", Status::Fail, &["rank 1 in collective (32768 B, out of place): ended"]);
+    assert!(!judged.finding("ranks-complete").summary.contains("dmabuf"), "{judged}");
+}
+
+/// Case E07.
+#[test]
+fn ranks_with_different_nccls() {
+    if rigged().is_none() {
+        return;
+    }
+    let judged = judge(&mut with(&["STANDIN_GPUS=3", "STANDIN_OTHER_NCCL_VERSION=21903", "STANDIN_RANK=1"]));
+    let words = ["nccl-version-skew", "rank 1 with 2.19.3", "ranks 0, 2 with 2.28.9"];
+    judged.exits(1).finds("nccl-same-everywhere", Status::Fail, &words);
+    judged.blames("nccl-same-everywhere", Some(Blame::Image));
+}
+
+#[test]
+fn the_toolkits_stub() {
+    if rigged().is_none() {
+        return;
+    }
+    let mut names = Names::new();
+    let name = names.unique("preflight-stub");
+    let library = "/usr/lib/x86_64-linux-gnu/libcuda.so.1";
+    let stubs = "/usr/local/cuda/lib64/stubs";
+    derive_image(
+        &name,
+        &format!(
+            "FROM {IMAGE}\nRUN mkdir -p {stubs} && mv {library} {stubs} && ldconfig\nENV LD_LIBRARY_PATH={stubs}\n"
+        ),
+    );
+    let judged = judge(small(&name).args(["--device", "/dev/null:/dev/nvidiactl"]));
+    judged.exits(1).finds("cuda-library", Status::Fail, &["stub", "/usr/local/cuda/lib64/stubs/libcuda.so.1"]);
+    judged.blames("cuda-library", Some(Blame::Image));
+}
+
 #[test]
 fn a_rank_that_is_killed_for_memory() {
     let Some(agent) = rigged() else { return };
@@ -712,7 +792,7 @@ fn what_cannot_be_launched() {
     };
     usage(&["-b", "1M", "-e", "1K"], "no size is left to measure");
     usage(&["--gpus", "0"], "--gpus");
-    usage(&["--gpus", "1,1"], "stands twice");
+    usage(&["--gpus", "1,1"], "named twice");
     usage(&["-d", "double"], "--datatype");
     usage(&["--env", "=x"], "a variable has a name");
     usage(&["--mount", "relative:/x"], "--mount");
@@ -906,16 +986,21 @@ fn places_that_take_no_result() {
 
 // --- Ends ------------------------------------------------------------------------------------------------------------
 
-/// A run that hangs in init, when its ranks are there.
-fn hanging() -> (Child, BufReader<std::process::ChildStderr>) {
+/// A run that hangs in init, when it says this.
+fn hanging(said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
+    hanging_with(&[], said)
+}
+
+fn hanging_with(arguments: &[&str], said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = with(&["STANDIN_HANG=ncclCommInitRank"]);
+    command.args(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let (begun, mut line) = (Instant::now(), String::new());
-    while !line.contains("ranks meet") {
+    while !line.contains(said) {
         line.clear();
         let read = lines.read_line(&mut line).unwrap();
-        assert!(read > 0 && begun.elapsed() < PATIENCE, "the ranks never met");
+        assert!(read > 0 && begun.elapsed() < PATIENCE, "{said:?} was never said");
     }
     (child, lines)
 }
@@ -929,9 +1014,13 @@ fn an_interrupt_leaves_nothing() {
     if rigged().is_none() {
         return;
     }
-    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
-        let (mut child, mut lines) = hanging();
-        assert_eq!(containers(child.id()).len(), 1);
+    use rustix::process::Signal;
+    // While the container is made, and while the ranks hang.
+    for (signal, said) in [(Signal::INT, "starting"), (Signal::INT, "ranks meet"), (Signal::TERM, "ranks meet")] {
+        let (mut child, mut lines) = hanging(said);
+        if said == "ranks meet" {
+            assert_eq!(containers(child.id()).len(), 1);
+        }
         let begun = Instant::now();
         kill(&child, signal);
         let mut rest = String::new();
@@ -947,7 +1036,7 @@ fn what_a_killed_run_left_is_cleaned_up() {
     if rigged().is_none() {
         return;
     }
-    let (mut child, _lines) = hanging();
+    let (mut child, _lines) = hanging("ranks meet");
     kill(&child, rustix::process::Signal::KILL);
     child.wait().unwrap();
     assert_eq!(containers(child.id()).len(), 1);
@@ -962,17 +1051,27 @@ fn a_container_that_ends_under_the_agent() {
     if rigged().is_none() {
         return;
     }
-    let mut command = with(&["STANDIN_HANG=ncclCommInitRank"]);
-    let child = command.args(["--format", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let container = running(child.id());
-    must("docker", &["kill", &container]);
-    let pid = child.id();
-    let output = Ran::of(&child.wait_with_output().unwrap());
-    let report: Report = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stderr));
-    let judged = Judged { ran: output, report };
-    let Ending::ContainerEnded { exit_code, .. } = judged.run().ending else { panic!("{judged}") };
-    assert_eq!((exit_code, containers(pid).len()), (137, 0));
-    assert_ne!(judged.ran.code, Some(0), "{judged}");
+    for how in [["kill"].as_slice(), &["stop", "--time", "20"], &["rm", "--force"]] {
+        let (mut child, mut lines) = hanging_with(&["--format", "json"], "ranks meet");
+        let container = running(child.id());
+        let arguments: Vec<&str> = how.iter().copied().chain([container.as_str()]).collect();
+        must("docker", &arguments);
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        lines.read_to_string(&mut stderr).unwrap();
+        let code = child.wait().unwrap().code();
+        assert_eq!(containers(child.id()), [""; 0]);
+        let report: Report = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{how:?}: {e}: {stderr}"));
+        let judged = Judged { ran: Ran { code, stdout, stderr }, report };
+        match (&judged.run().ending, how[0]) {
+            // The agent hears it, and says what it has.
+            (Ending::Agent { ending: AgentEnding::Interrupted }, "stop") => judged.exits(130),
+            (Ending::ContainerEnded { exit_code: 137, .. }, "kill" | "rm") => {
+                judged.finds("ranks-complete", Status::Fail, &["exit code 137", "rank 0 in init"]).exits(4)
+            }
+            (other, how) => panic!("{how}: {other:?}\n{judged}"),
+        };
+    }
 }
 
 /// Case E09: two runs in the host's network, each with its own port.

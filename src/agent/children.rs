@@ -4,7 +4,6 @@ use super::channel::{Meeting, RankMessage, RankPlan, receive, send};
 use super::logs::RankFiles;
 use super::part;
 use crate::facts::run::{Failure, GpuProbe, VerbsProbe};
-use crate::units::Elapsed;
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -18,6 +17,13 @@ use std::time::{Duration, Instant};
 
 /// This program, whatever became of its file.
 const SELF: &str = "/proc/self/exe";
+
+/// A part of the agent as a process of its own, which ends with this one.
+fn of_agent(part: &str) -> Command {
+    let mut command = Command::new(SELF);
+    command.args(["agent", part]).env(super::SUPERVISOR, std::process::id().to_string());
+    command
+}
 
 /// What the supervisor hears.
 #[derive(Debug)]
@@ -60,8 +66,8 @@ impl RankProcess {
     ) -> io::Result<RankProcess> {
         let (mut own, theirs) = UnixStream::pair()?;
         let output = File::create(&files.output)?;
-        let mut command = Command::new(SELF);
-        command.args(["agent", part::RANK]).stdin(OwnedFd::from(theirs));
+        let mut command = of_agent(part::RANK);
+        command.stdin(OwnedFd::from(theirs));
         command.stdout(output.try_clone()?).stderr(output).env("NCCL_DEBUG_FILE", &files.log);
         // NCCL's own default says too little to explain anything.
         if std::env::var_os("NCCL_DEBUG").is_none() {
@@ -168,8 +174,8 @@ impl ProbeError {
 /// Runs a part of the agent that writes one line; gives that, and what it wrote to stderr.
 fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, ProbeError>, String) {
     let other = ProbeError::other;
-    let mut command = Command::new(SELF);
-    command.args(["agent", part]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = of_agent(part);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return (Err(other(format!("starting a process: {error}"))), String::new()),
@@ -180,7 +186,7 @@ fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, ProbeEr
         Ok(None) => {
             // It may be in the kernel and not end; then its pipes stay open, too.
             let _ = child.kill();
-            let detail = format!("asking for {part} did not end in {}", Elapsed(limit));
+            let detail = format!("asking for {part} did not end in {:.1} s", limit.as_secs_f64());
             return (Err(ProbeError::Late(detail)), String::new());
         }
         Err(error) => return (Err(other(format!("waiting for a process: {error}"))), String::new()),

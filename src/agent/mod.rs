@@ -63,10 +63,19 @@ pub fn nccl_version(path: Option<&str>) -> Result<i32, Failure> {
     nccl::Nccl::open(path)?.version_code()
 }
 
+/// Tells a process of the agent the number of the supervisor's.
+const SUPERVISOR: &str = "RDMAPREP_SUPERVISOR";
+
 /// Without the supervisor nobody would end a process that hangs in a library.
 fn end_with_supervisor() {
     // It is refused nowhere; without it the container's end is the end.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // One that ended before that sends no signal any more.
+    let supervisor = std::env::var(SUPERVISOR).ok().and_then(|number| number.parse::<i32>().ok());
+    let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
+    if supervisor.is_some() && parent != supervisor {
+        std::process::exit(1);
+    }
 }
 
 fn write_line(value: &impl serde::Serialize) -> io::Result<()> {

@@ -106,7 +106,7 @@ impl<'a> RunSubject<'a> {
 }
 
 /// Causes that go away with other arguments of the run.
-const CAUSES_IN_SETTINGS: [&str; 9] = [
+const CAUSES_IN_SETTINGS: [&str; 10] = [
     "bootstrap-interface",
     "device-not-permitted",
     "gid-unroutable",
@@ -114,6 +114,7 @@ const CAUSES_IN_SETTINGS: [&str; 9] = [
     "hca-filter-matches-nothing",
     "memlock-low",
     "netns-gid-mismatch",
+    "no-ip-interface",
     "rdma-switched-off",
     "shm-too-small",
 ];

@@ -132,10 +132,15 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
                     .remedy("raise the memory limit of the container, or take fewer ranks")
                     .blame(Blame::Host)
             } else {
-                Outcome::fail(format!(
+                let outcome = Outcome::fail(format!(
                     "the container ended with exit code {exit_code} before the agent was done: {}",
                     phases(run)
-                ))
+                ));
+                // No process of the container itself can kill its first.
+                match *exit_code == 128 + i64::from(SIGKILL) {
+                    true => outcome.remedy("on the host: docker events and dmesg, for who ended it").blame(Blame::Host),
+                    false => outcome,
+                }
             };
             Ok(with_evidence(subject, outcome.evidence(last_lines.iter().cloned())))
         }
@@ -428,6 +433,8 @@ mod tests {
         expect(&found(&run, "ranks-complete"), Fail, None, &["without a reason"]);
         run.ending = Ending::ContainerEnded { exit_code: 137, out_of_memory: true, last_lines: vec!["x".into()] };
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["for memory"]);
+        run.ending = Ending::ContainerEnded { exit_code: 137, out_of_memory: false, last_lines: Vec::new() };
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["exit code 137", "docker events"]);
         run.ending = Ending::ContainerEnded { exit_code: 1, out_of_memory: false, last_lines: vec!["last".into()] };
         expect(&found(&run, "ranks-complete"), Fail, None, &["exit code 1", "last"]);
         run.ending = Ending::Agent { ending: AgentEnding::Complete };

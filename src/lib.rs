@@ -38,6 +38,7 @@ pub mod recipe;
 pub mod registry;
 pub mod report;
 pub mod saved_facts;
+pub mod sysfs;
 pub mod targets;
 pub mod units;
 pub mod versions;

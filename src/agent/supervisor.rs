@@ -129,13 +129,13 @@ impl<'a> Supervisor<'a> {
         let known = gpus.failure.is_none();
         let all = gpus.gpus.clone();
         say(&AgentMessage::Gpus(gpus))?;
-        let before = Counters::read(Path::new("/sys/class"));
+        let before = Counters::read(Path::new("/"));
         let ending = match select(&self.plan.gpus, &all) {
             _ if !known || all.is_empty() => AgentEnding::Failed,
             Err(detail) => self.refuse(detail)?,
             Ok(chosen) => self.run_ranks(&chosen)?,
         };
-        let after = Counters::read(Path::new("/sys/class"));
+        let after = Counters::read(Path::new("/"));
         say(&AgentMessage::Counters { deltas: after.since(&before) })?;
         self.end_ranks();
         for (rank, process) in (0_u32..).zip(&self.ranks) {

@@ -46,7 +46,7 @@ pub fn look() -> EnvironmentFacts {
         .iter()
         .any(|path| Path::new(path).exists()),
         effective_uid: rustix::process::geteuid().as_raw(),
-        can_lock_memory: effective_capabilities(&status) >> CAP_IPC_LOCK & 1 == 1,
+        can_lock_memory: can_lock_memory(&status),
     }
 }
 
@@ -80,6 +80,11 @@ fn limit(resource: Resource) -> Option<u64> {
 fn file_system(path: &str) -> Option<FileSystem> {
     let found = rustix::fs::statvfs(path).ok()?;
     Some(FileSystem { size_bytes: found.f_blocks * found.f_frsize, free_bytes: found.f_bavail * found.f_frsize })
+}
+
+/// Whether CAP_IPC_LOCK is in the effective set.
+pub fn can_lock_memory(status: &str) -> bool {
+    effective_capabilities(status) >> CAP_IPC_LOCK & 1 == 1
 }
 
 fn effective_capabilities(status: &str) -> u64 {

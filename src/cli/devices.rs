@@ -17,12 +17,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const EXAMPLES: &str = "\
 Examples:
-  rdmaprep devices                                  devices, ports, GIDs, GPUs and drivers of this host or container
-  rdmaprep devices erdma_0 --format json            one device, everything that is known of it
-  rdmaprep devices --check --target pai-dlc         can a job use them? Exit code 4 where it cannot
-  rdmaprep devices --check --nics 2 -o junit=h.xml  two devices there should be
-  rdmaprep devices --watch --interval 2             traffic per device, until Ctrl-C
-  tar -xf host.tgz -C host && rdmaprep devices --sysfs host        a captured tree: its sys, proc and dev";
+  rdmaprep devices                            of this host, or of the container that it runs in
+  rdmaprep devices erdma_0 --format json      all that is known of one device
+  rdmaprep devices --check --target pai-dlc   can a job use them? 4: it cannot, 3: not known
+  rdmaprep devices --check --nics 2 -o junit=host.xml
+  rdmaprep devices --watch --interval 2       traffic per device, until Ctrl-C
+  rdmaprep devices --sysfs captured           a directory with the sys, proc and dev of a host";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -28,6 +28,13 @@ mod tests {
         for key in without {
             schema["properties"].as_object_mut().unwrap().remove(*key).unwrap();
         }
+        for key in with {
+            // What is always there is never null.
+            let property = &mut schema["properties"][*key];
+            if let Some(kind) = property["anyOf"].as_array().and_then(|kinds| kinds.first()).cloned() {
+                *property = kind;
+            }
+        }
         let required = schema["required"].as_array_mut().unwrap();
         required.extend(with.iter().map(|key| json!(key)));
         required.sort_by_key(|key| key.as_str().map(str::to_owned));

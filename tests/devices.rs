@@ -76,6 +76,7 @@ fn fields_of_erdma_in_compat_mode() {
     let node = device.uverbs.as_ref().unwrap();
     assert_eq!((node.path.as_str(), node.access), ("/dev/infiniband/uverbs0", Access::NotTried));
     let port = &device.ports[0];
+    assert_eq!(port.port_guid, device.node_guid);
     assert_eq!((port.state.as_deref(), port.physical_state.as_deref()), (Some("ACTIVE"), Some("LinkUp")));
     assert_eq!((port.link_layer.as_deref(), port.lid.as_deref()), (Some("Ethernet"), Some("0x0")));
     assert_eq!((port.rate.as_deref(), port.rate_gbit_per_s), (Some("100 Gb/sec (4X EDR)"), Some(100.0)));
@@ -115,6 +116,7 @@ fn fields_of_erdma_in_iwarp_mode() {
     assert_eq!((device.compat_mode, device.transport), (Some(false), Some(Transport::Iwarp)));
     assert_eq!(device.node_type.as_deref(), Some("RNIC"));
     let port = &device.ports[0];
+    assert_eq!(port.port_guid, None);
     assert_eq!((port.gid_table_length, port.gids[0].gid.as_str()), (1, "0016:3e16:58b6:0000:0000:0000:0000:0000"));
     let netdev = port.netdev.as_ref().unwrap();
     assert_eq!((netdev.name.as_str(), netdev.found_by), ("eth2", FoundBy::NodeGuid));
@@ -130,6 +132,7 @@ fn fields_of_mlx5() {
     let device = &facts.rdma_devices[3];
     assert_eq!((device.hca_type.as_deref(), device.board_id.as_deref()), (Some("MT4125"), Some("MT_0000000359")));
     let port = &device.ports[0];
+    assert_eq!(port.port_guid.as_deref(), Some("eaeb:d3ff:fe6c:51d2"));
     // Every line of show_gids, and the index that NCCL takes.
     let gids: Vec<_> = port.gids.iter().map(|gid| (gid.index, gid.kind.as_deref().unwrap(), gid.ipv4)).collect();
     let address = Some(Ipv4Addr::new(25, 11, 128, 66));
@@ -418,6 +421,24 @@ fn traffic_is_shown_as_it_comes() {
     // The reader has gone away: the program ends by itself.
     assert!(child.wait().unwrap().success());
     assert!(rate > 0.0);
+}
+
+#[test]
+fn an_interrupt_ends_with_what_it_came_to() {
+    let tree = SysTree::erdma();
+    let mut child = rdmaprep()
+        .args(["devices", "--watch", "--interval", "0.05", "--sysfs"])
+        .arg(tree.root())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().ends_with(" UTC"));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(rest.last().is_some_and(|line| line.starts_with("  tx: 0 B in 0 packets; max")), "{rest:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

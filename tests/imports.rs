@@ -29,7 +29,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "checks",
         &["dockerfile", "fabric", "facts", "image", "inspect", "nccl_settings", "plan", "targets", "units", "versions"],
     ),
-    ("launch", &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_settings", "sysfs", "targets"]),
+    (
+        "launch",
+        &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "sysfs", "targets"],
+    ),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
     ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),

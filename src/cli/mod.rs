@@ -32,6 +32,7 @@ Examples:
   rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
   rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
+  rdmaprep devices --check                          can a job use this host's RDMA devices?
   rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
 Exit codes:

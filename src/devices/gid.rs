@@ -25,6 +25,14 @@ pub fn gid(index: u32, text: &str, kind: Option<String>, netdev: Option<String>)
     })
 }
 
+/// `fe80:0000:0000:0000:0216:3eff:fe2c:6aad` → `0216:3eff:fe2c:6aad`; `None`: those bits are zero, or hold an IPv4 address.
+pub fn port_guid(text: &str) -> Option<String> {
+    let address = parse_gid(text)?;
+    let [.., a, b, c, d] = address.segments();
+    let is_guid = (a | b | c | d) != 0 && mapped(address).is_none();
+    is_guid.then(|| format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}"))
+}
+
 fn mapped(gid: Ipv6Addr) -> Option<Ipv4Addr> {
     gid.to_ipv4_mapped()
 }
@@ -141,6 +149,10 @@ mod tests {
         let said: Vec<String> = found.iter().map(|gid| Gid::describe(Some(gid))).collect();
         assert_eq!(said, ["RoCE v2, 10.0.60.3", "of unknown type, link-local", &format!("RoCE v1, {MAC}")]);
         assert_eq!(Gid::describe(None), "empty");
+        assert_eq!(port_guid(LOCAL).as_deref(), Some("0216:3eff:fe2c:6aad"));
+        for none in [V4, MAC, ZERO, "x"] {
+            assert_eq!(port_guid(none), None, "{none}");
+        }
     }
 
     /// Each line follows `ncclUpdateGidIndex` by hand.

@@ -93,6 +93,7 @@ impl Host<'_> {
         let netdev_mtu = netdev.as_ref().and_then(|netdev| netdev.mtu_bytes);
         HcaPort {
             port,
+            port_guid: gids.first().filter(|gid| gid.index == 0).and_then(|gid| gid::port_guid(&gid.gid)),
             state: said("state"),
             physical_state: said("phys_state"),
             rate_gbit_per_s: rate.as_deref().and_then(parse_rate),

@@ -3,14 +3,17 @@
 use crate::facts::devices::{PortRates, TrafficSample};
 use crate::sysfs::rdma::Traffic;
 use crate::sysfs::{Tree, rdma};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Device and port.
-type Key = (String, u32);
-
-type Reading = BTreeMap<Key, Traffic>;
+/// One port at one moment.
+#[derive(Debug, Clone)]
+struct Reading {
+    device: String,
+    port: u32,
+    /// `None`: it has no counter of bytes.
+    moved: Option<Traffic>,
+}
 
 /// Watches the counters below a root.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub struct Watch {
     /// Names to watch; empty: all.
     devices: Vec<String>,
     at: Instant,
-    last: Reading,
+    last: Vec<Reading>,
 }
 
 impl Watch {
@@ -40,45 +43,36 @@ impl Watch {
     }
 }
 
-fn read(root: &Path, devices: &[String]) -> Reading {
+fn read(root: &Path, devices: &[String]) -> Vec<Reading> {
     let tree = Tree::new(root);
-    let wanted = |name: &String| devices.is_empty() || devices.contains(name);
-    let mut found = BTreeMap::new();
-    for device in rdma::devices(&tree).into_iter().filter(wanted) {
+    let mut found = Vec::new();
+    for device in rdma::devices(&tree) {
+        if !devices.is_empty() && !devices.contains(&device) {
+            continue;
+        }
         for port in rdma::ports(&tree, &device) {
             let moved = rdma::traffic(&tree, &rdma::port_folder(&device, &port.to_string()));
-            // A port without counters is shown as such.
-            let moved = moved.unwrap_or(Traffic {
-                sent_bytes: 0,
-                received_bytes: 0,
-                sent_packets: None,
-                received_packets: None,
-                source: String::new(),
-            });
-            found.insert((device.clone(), port), moved);
+            found.push(Reading { device: device.clone(), port, moved });
         }
     }
     found
 }
 
 /// One that is new, or went down because its driver was loaded anew, has no rate.
-fn rates(before: &Reading, now: &Reading, interval_s: f64) -> Vec<PortRates> {
-    let rate = |before: Option<u64>, now: Option<u64>| {
-        let rise = now?.checked_sub(before?)?;
-        (interval_s > 0.0).then(|| rise as f64 / interval_s)
-    };
-    let port = |((device, port), now): (&Key, &Traffic)| {
-        let before = before.get(&(device.clone(), *port)).filter(|before| before.source == now.source);
-        let bytes =
-            |of: fn(&Traffic) -> u64| (!now.source.is_empty()).then(|| rate(before.map(of), Some(of(now)))).flatten();
-        let packets = |of: fn(&Traffic) -> Option<u64>| rate(before.and_then(of), of(now));
+fn rates(before: &[Reading], now: &[Reading], interval_s: f64) -> Vec<PortRates> {
+    let port = |now: &Reading| {
+        let last = before.iter().find(|before| (&before.device, before.port) == (&now.device, now.port));
+        let rate = |of: fn(&Traffic) -> Option<u64>| {
+            let rise = of(now.moved.as_ref()?)?.checked_sub(of(last?.moved.as_ref()?)?)?;
+            (interval_s > 0.0).then(|| rise as f64 / interval_s)
+        };
         PortRates {
-            device: device.clone(),
-            port: *port,
-            received_bytes_per_s: bytes(|moved| moved.received_bytes),
-            received_packets_per_s: packets(|moved| moved.received_packets),
-            sent_bytes_per_s: bytes(|moved| moved.sent_bytes),
-            sent_packets_per_s: packets(|moved| moved.sent_packets),
+            device: now.device.clone(),
+            port: now.port,
+            received_bytes_per_s: rate(|moved| Some(moved.received_bytes)),
+            received_packets_per_s: rate(|moved| moved.received_packets),
+            sent_bytes_per_s: rate(|moved| Some(moved.sent_bytes)),
+            sent_packets_per_s: rate(|moved| moved.sent_packets),
         }
     };
     now.iter().map(port).collect()

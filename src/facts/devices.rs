@@ -2,10 +2,10 @@
 //!
 //! `devices` fills these types; `checks` and `report` read them. What a file does not say is absent: `None`, or an empty list.
 
-use super::run::{DeviceNode, Failure, VerbsProbe};
+use super::run::{Failure, VerbsProbe};
+use core::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
 /// Version of the JSON form; raised when a key changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -141,6 +141,8 @@ pub struct PciFunction {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HcaPort {
     pub port: u32,
+    /// The second half of the GID in slot 0, as ibstat has it; absent where that slot is empty or, as in iWARP mode, a MAC.
+    pub port_guid: Option<String>,
     /// `ACTIVE`, `DOWN`, …
     pub state: Option<String>,
     /// `LinkUp`, `Disabled`, …
@@ -298,13 +300,6 @@ pub enum Access {
     NotTried,
     /// The captured tree has no `/dev`.
     NotCaptured,
-}
-
-impl From<DeviceNode> for Node {
-    fn from(node: DeviceNode) -> Node {
-        let access = if node.error.is_none() { Access::Opened } else { Access::Refused };
-        Node { path: node.path, access, error: node.error }
-    }
 }
 
 /// What a port moved since its driver was loaded.

@@ -32,7 +32,7 @@ const TROUBLE: [&str; 16] = [
 pub fn write_devices(out: &mut dyn Write, facts: &DeviceFacts, only: &[String], style: Style) -> io::Result<()> {
     let shown = |device: &&Hca| only.is_empty() || only.contains(&device.name);
     for device in facts.rdma_devices.iter().filter(shown) {
-        write_device(out, device, style)?;
+        write_device(out, device, facts.is_live, style)?;
     }
     if !only.is_empty() {
         return Ok(());
@@ -64,7 +64,7 @@ fn row(out: &mut dyn Write, name: &str, value: &str) -> io::Result<()> {
     writeln!(out, "  {name:<13} {}", visible(value))
 }
 
-fn write_device(out: &mut dyn Write, device: &Hca, style: Style) -> io::Result<()> {
+fn write_device(out: &mut dyn Write, device: &Hca, is_live: bool, style: Style) -> io::Result<()> {
     let mut about = vec![device.maker.title().to_owned()];
     if let (Some(vendor), Some(id)) = (&device.vendor_id, &device.device_id) {
         about.push(format!("{vendor}:{id}"));
@@ -83,7 +83,7 @@ fn write_device(out: &mut dyn Write, device: &Hca, style: Style) -> io::Result<(
     row(out, "node GUID", &format!("{}{image}", device.node_guid.as_deref().unwrap_or("unknown")))?;
     row(out, "uverbs", &device.uverbs.as_ref().map_or("none: is ib_uverbs loaded?".to_owned(), say_node))?;
     for port in &device.ports {
-        write_port(out, device, port)?;
+        write_port(out, device, port, is_live)?;
     }
     writeln!(out)
 }
@@ -120,11 +120,13 @@ fn say_node(node: &Node) -> String {
     format!("{}: {how}", node.path)
 }
 
-fn write_port(out: &mut dyn Write, device: &Hca, port: &HcaPort) -> io::Result<()> {
+fn write_port(out: &mut dyn Write, device: &Hca, port: &HcaPort, is_live: bool) -> io::Result<()> {
     let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let name = format!("port {}", port.port);
     let physical = port.physical_state.as_ref().map(|state| format!(" ({state})")).unwrap_or_default();
-    row(out, &name, &format!("{}{physical}, {}", or(&port.state), or(&port.link_layer)))?;
+    let guid = port.port_guid.as_ref().filter(|guid| Some(*guid) != device.node_guid.as_ref());
+    let guid = guid.map(|guid| format!(", port GUID {guid}")).unwrap_or_default();
+    row(out, &name, &format!("{}{physical}, {}{guid}", or(&port.state), or(&port.link_layer)))?;
     let fixed = if port.is_rate_fixed { ": fixed in the driver, not the instance's bandwidth" } else { "" };
     row(out, "  rate", &format!("{}{fixed}", or(&port.rate)))?;
     if port.is_infiniband() {
@@ -133,14 +135,15 @@ fn write_port(out: &mut dyn Write, device: &Hca, port: &HcaPort) -> io::Result<(
         row(out, "  lids", &lids.join(", "))?;
     }
     let netdev = port.netdev.as_ref();
-    row(out, "  interface", &netdev.map_or("none was found".to_owned(), say_netdev))?;
+    row(out, "  interface", &netdev.map_or("none was found".to_owned(), |netdev| say_netdev(netdev, is_live)))?;
     if let (Some(active), Some(netdev)) = (port.derived_active_mtu_bytes, netdev) {
         let own = netdev.mtu_bytes.unwrap_or_default();
         row(out, "  active MTU", &format!("{active} (derived from {} of {own})", netdev.name))?;
     }
     row(out, "  GIDs", &format!("{} of {} slots in use", port.gids.len(), port.gid_table_length))?;
     for gid in &port.gids {
-        let taken = port.nccl_gid.as_ref().is_some_and(|nccl| nccl.index == gid.index);
+        let taken = device.transport != Some(Transport::Iwarp)
+            && port.nccl_gid.as_ref().is_some_and(|nccl| nccl.index == gid.index);
         writeln!(out, "{}", visible(&format!("    {}", say_gid(gid, taken))))?;
     }
     row(out, "  NCCL", &say_nccl(device, port))?;
@@ -157,12 +160,14 @@ fn write_port(out: &mut dyn Write, device: &Hca, port: &HcaPort) -> io::Result<(
     Ok(())
 }
 
-fn say_netdev(netdev: &Netdev) -> String {
+fn say_netdev(netdev: &Netdev, is_live: bool) -> String {
     let mut parts = vec![netdev.name.clone()];
     parts.extend(netdev.state.clone());
     parts.extend(netdev.mtu_bytes.map(|mtu| format!("MTU {mtu}")));
     parts.extend(netdev.speed_mbit_per_s.map(|speed| format!("{speed} Mbit/s")));
-    parts.push(if netdev.addresses.is_empty() { "no address".to_owned() } else { netdev.addresses.join(" ") });
+    // Sysfs has no address but those in a GID table.
+    let none = if is_live { "no address" } else { "no address in the GID table" };
+    parts.push(if netdev.addresses.is_empty() { none.to_owned() } else { netdev.addresses.join(" ") });
     parts.extend(netdev.mac.clone());
     parts.push(
         match netdev.found_by {
@@ -198,7 +203,7 @@ fn say_nccl(device: &Hca, port: &HcaPort) -> String {
     }
     let usable = if nccl.is_usable { "" } else { ", which two hosts of different networks cannot use" };
     // 2.20 and older start with 0 (NVIDIA/nccl v2.20.5, `src/transport/net_ib.cc`).
-    let mut text = format!("index {} ({}{usable}) from 2.21 on, 0 before", nccl.index, nccl.reason);
+    let mut text = format!("takes index {} ({}{usable}) from 2.21 on, 0 before", nccl.index, nccl.reason);
     if device.maker == Maker::AlibabaErdma {
         let slot = port.gid(PAI_INDEX);
         let right = if slot.is_some_and(Gid::is_routable) { "right" } else { "wrong" };

@@ -3,16 +3,13 @@
 use super::visible;
 use crate::facts::devices::TrafficSample;
 use crate::units::Bytes;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-
-/// Device and port.
-type Key = (String, u32);
 
 /// What all samples add up to, by port.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
-    ports: BTreeMap<Key, PortTotals>,
+    /// In the order in which samples name them.
+    ports: Vec<(String, u32, PortTotals)>,
     pub time_s: f64,
 }
 
@@ -46,7 +43,13 @@ impl Totals {
     pub fn add(&mut self, sample: &TrafficSample) {
         self.time_s += sample.interval_s;
         for port in &sample.ports {
-            let totals = self.ports.entry((port.device.clone(), port.port)).or_default();
+            let known =
+                self.ports.iter().position(|(device, number, _)| (device, *number) == (&port.device, port.port));
+            let at = known.unwrap_or_else(|| {
+                self.ports.push((port.device.clone(), port.port, PortTotals::default()));
+                self.ports.len() - 1
+            });
+            let totals = &mut self.ports[at].2;
             totals.received.add(port.received_bytes_per_s, port.received_packets_per_s, sample.interval_s);
             totals.sent.add(port.sent_bytes_per_s, port.sent_packets_per_s, sample.interval_s);
         }
@@ -54,7 +57,7 @@ impl Totals {
 
     /// Device, port, totals.
     pub fn ports(&self) -> impl Iterator<Item = (&str, u32, &PortTotals)> {
-        self.ports.iter().map(|((device, port), totals)| (device.as_str(), *port, totals))
+        self.ports.iter().map(|(device, port, totals)| (device.as_str(), *port, totals))
     }
 }
 

@@ -324,6 +324,22 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_this_machine_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = dir.path().join("dev/infiniband");
+        let host = |is_live| Host { tree: Tree::new(dir.path()), is_live, interfaces: &[] };
+        let access = |is_live, name: &str| host(is_live).node(format!("/dev/infiniband/{name}")).access;
+        assert_eq!(access(true, "uverbs0"), Access::NotCaptured);
+        // What cannot be opened for writing, whoever asks.
+        fs::create_dir_all(dev.join("uverbs1")).unwrap();
+        fs::write(dev.join("uverbs0"), "").unwrap();
+        let found = ["uverbs0", "uverbs1", "uverbs2"].map(|name| access(true, name));
+        assert_eq!(found, [Access::Opened, Access::Refused, Access::Absent]);
+        assert_eq!(access(false, "uverbs1"), Access::NotTried);
+        assert!(host(true).node("/dev/infiniband/uverbs1".into()).error.is_some());
+    }
+
+    #[test]
     fn transports_of_node_types() {
         let found = ["CA", "RNIC", "usNIC"].map(transport);
         assert_eq!(found, [Transport::Infiniband, Transport::Iwarp, Transport::Unspecified]);

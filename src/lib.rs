@@ -16,11 +16,15 @@ mod image_fixture;
 #[cfg(test)]
 #[path = "../tests/support/run_fixture.rs"]
 mod run_fixture;
+#[cfg(test)]
+#[path = "../tests/support/sysfs_fixture.rs"]
+mod sysfs_fixture;
 
 pub mod agent;
 pub mod build_log;
 pub mod checks;
 pub mod cli;
+pub mod devices;
 pub mod diff;
 pub mod distro;
 pub mod docker;
@@ -38,6 +42,7 @@ pub mod recipe;
 pub mod registry;
 pub mod report;
 pub mod saved_facts;
+pub mod sysfs;
 pub mod targets;
 pub mod units;
 pub mod versions;

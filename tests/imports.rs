@@ -17,7 +17,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fabric", &["distro"]),
     ("targets", &["fabric", "versions"]),
     ("facts", &["distro", "nccl_log"]),
-    ("agent", &["facts"]),
+    ("sysfs", &[]),
+    ("agent", &["facts", "sysfs"]),
+    ("devices", &["agent", "facts", "sysfs"]),
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image"]),
     ("plan", &["fabric", "facts", "image", "inspect"]),
@@ -27,7 +29,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "checks",
         &["dockerfile", "fabric", "facts", "image", "inspect", "nccl_settings", "plan", "targets", "units", "versions"],
     ),
-    ("launch", &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "targets"]),
+    (
+        "launch",
+        &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "sysfs", "targets"],
+    ),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
     ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),
@@ -96,7 +101,9 @@ fn libraries_stay_where_they_belong() {
                 [format!("use {library}::"), format!(" {library}::")].iter().any(|text| code.contains(text.as_str()));
             assert!(!uses || module == *owner, "{module} uses {library}");
         }
-        if !["agent", "cli", "docker", "image", "launch", "registry", "main", "lib"].contains(&module.as_str()) {
+        if !["agent", "cli", "devices", "docker", "image", "launch", "registry", "sysfs", "main", "lib"]
+            .contains(&module.as_str())
+        {
             for io in ["std::fs", "std::net", "std::process", "std::env::"] {
                 assert!(!code.contains(io), "{module} does I/O: {io}");
             }

@@ -1093,7 +1093,7 @@ fn two_runs_at_once_do_not_meet() {
         let (good, bad) = (good.join().unwrap(), bad.join().unwrap());
         good.exits(0).finds("data-correct", Status::Pass, &[]).finds("network-mode", Status::Pass, &[]);
         bad.exits(1).finds("data-correct", Status::Fail, &["2 of 4 results", "4 elements"]);
-        assert_ne!(good.report.image.id, "");
+        assert_ne!(good.report.image.as_ref().unwrap().id, "");
     });
 }
 

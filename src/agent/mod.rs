@@ -22,9 +22,10 @@ mod rank;
 mod supervisor;
 pub mod verbs;
 
-use crate::facts::run::Failure;
+use crate::facts::run::{Failure, GpuProbe, Interface, VerbsProbe};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 /// The words after `rdmaprep agent` that start each part.
 pub mod part {
@@ -56,6 +57,26 @@ pub fn probe_gpus() -> io::Result<()> {
 pub fn probe_verbs() -> io::Result<()> {
     end_with_supervisor();
     write_line(&probe::verbs())
+}
+
+/// What libcuda says, asked in a process of its own, so that a library that crashes or hangs takes only that along.
+pub fn ask_gpus(limit: Duration) -> GpuProbe {
+    children::probe_gpus(limit).probe
+}
+
+/// The same of libibverbs.
+pub fn ask_verbs(limit: Duration) -> VerbsProbe {
+    children::probe_verbs(limit)
+}
+
+/// Network interfaces with their addresses.
+pub fn interfaces() -> Vec<Interface> {
+    environment::interfaces()
+}
+
+/// Whether CAP_IPC_LOCK is in the effective set, by the text of `/proc/PID/status`.
+pub fn can_lock_memory(status: &str) -> bool {
+    environment::can_lock_memory(status)
 }
 
 /// Opens a libnccl and gives its `NCCL_VERSION_CODE`.

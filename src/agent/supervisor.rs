@@ -133,12 +133,12 @@ impl<'a> Supervisor<'a> {
         say(&AgentMessage::Environment(environment))?;
         thread::spawn(move || drop(gpus.send(Event::Gpus(probe_gpus(limit)))));
         let answer = self.await_gpus()?;
-        let before = Counters::read(Path::new("/sys/class"));
+        let before = Counters::read(Path::new("/"));
         let ending = match answer {
             None => AgentEnding::Interrupted,
             Some(GpuAnswer { probe, is_late }) => self.run_on(probe, is_late)?,
         };
-        let after = Counters::read(Path::new("/sys/class"));
+        let after = Counters::read(Path::new("/"));
         say(&AgentMessage::Counters { deltas: after.since(&before) })?;
         self.end_ranks();
         for (rank, process) in (0_u32..).zip(&self.ranks) {

@@ -2,7 +2,7 @@
 
 use super::printf::fitting;
 use super::run::{MeasuredReport, RunReport, SocketReport, blame_words};
-use super::text::{Style, identity, write_findings, write_policy, write_verdict};
+use super::text::{Style, write_findings, write_policy, write_subject, write_verdict};
 use super::{Report, visible};
 use crate::checks::run::{InEffect, cuda_of_code, in_effect, version_of_rank};
 use crate::facts::run::RunFacts;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 /// Writes the result of `preflight`. `all` shows also what passed.
 pub fn write_preflight(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    writeln!(out, "{} ({})", visible(&report.image.reference), identity(&report.image))?;
+    write_subject(out, report)?;
     let Some(run) = &report.run else {
         return write_verdict(out, report, style, "");
     };

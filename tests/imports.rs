@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "checks",
         &["dockerfile", "fabric", "facts", "image", "inspect", "nccl_settings", "plan", "targets", "units", "versions"],
     ),
-    ("launch", &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_settings", "targets"]),
+    ("launch", &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "targets"]),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
     ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),

@@ -6,7 +6,7 @@
 //! that its network is `Socket`. Bandwidth plays no part.
 
 use super::evidence::NcclEvidence;
-use super::state::Transport;
+use super::rank::Transport;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -297,6 +297,8 @@ static TELLING: LazyLock<AhoCorasick> = LazyLock::new(|| {
         "libibverbs: Warning",
         "ddress already in use",
         "undefined symbol: nccl",
+        "undefined symbol: pnccl",
+        "insufficient shared memory (shm)",
         "Incompatible NCCL versions",
         "forward compatibility was attempted",
         "unsupported display driver",

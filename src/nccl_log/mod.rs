@@ -18,7 +18,7 @@ mod reader;
 mod room;
 mod stream;
 
-pub use causes::{Cause, Fault, GidEntry, Hints, Limit, RdmaDeviceHint, explain_nccl_log};
+pub use causes::{Cause, Fault, GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint, explain_nccl_log};
 pub use evidence::{DeviceUse, NcclEvidence, TransportUse, VersionUse};
 pub use message::{Direction, IbDevice, IbPort, Membership, SocketInterface};
 pub use rank::{ChannelGroup, Counted, Phase, PluginState, PluginUse, RankEvidence, Transport, Warnings};

@@ -1,6 +1,6 @@
 //! Causes of RDMA connections that fail.
 
-use super::{Cause, Fault, GidEntry, Limit, Log, RdmaDeviceHint, cause};
+use super::{Cause, Fault, GidEntry, Limit, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
 use crate::nccl_log::rank::RankEvidence;
 use crate::versions::NcclVersion;
 
@@ -50,9 +50,9 @@ pub(super) fn not_compat(log: &Log<'_>) -> Option<Cause> {
         return None;
     }
     let mut lines = log.lines(|line| line.contains("ibv_modify_qp failed") && line.contains("Invalid argument"));
-    if !lines.is_empty() {
-        let iwarp = erdma.iter().filter(|device| device.is_iwarp == Some(true));
-        lines.extend(iwarp.map(|device| format!("{}: transport iWARP", device.name)));
+    if !lines.is_empty() || !log.hints.devices_from.is_empty() {
+        let iwarp = erdma.iter().filter(|device| device.is_iwarp == Some(true)).take(MAX_EVIDENCE);
+        lines.extend(iwarp.map(|device| log.device_line(&device.name, "transport iWARP")));
     }
     cause(
         "erdma-driver-not-compat",
@@ -74,20 +74,70 @@ pub(super) fn namespace(log: &Log<'_>) -> Option<Cause> {
     )
 }
 
-/// Status 12 with vendor error 129 at once: the devices do not reach one another. A GID is the cause where it is seen.
-pub(super) fn gid(log: &Log<'_>) -> Option<Cause> {
-    let retries = |line: &str| {
+/// Completions with status 12, `IBV_WC_RETRY_EXC_ERR`: the other device does not answer.
+///
+/// `with error 12, opcode …` (to 2.17 or so), `with status=12 opcode=…`, `status=IBV_WC_RETRY_EXC_ERR(12)` (2.27+).
+fn unanswered(log: &Log<'_>) -> Vec<String> {
+    let is_twelve =
+        |rest: &str| rest.strip_prefix("12").is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()));
+    log.lines(|line| {
         line.contains("Got completion")
-            && (line.contains("status=12") || line.contains("(12)") || line.contains("error 12"))
-            && (line.contains("vendor err 129") || line.contains("vendor_err=129"))
-    };
-    let lines = log.lines(retries);
-    let on_infiniband = log
-        .ranks()
-        .iter()
-        .flat_map(|rank| rank.ib_devices.iter().flatten())
-        .any(|device| device.ports.iter().any(|port| port.link.starts_with("IB")));
-    if lines.is_empty() || on_infiniband {
+            && ["status=", "with error ", "IBV_WC_RETRY_EXC_ERR("]
+                .iter()
+                .any(|mark| line.split_once(mark).is_some_and(|(_, rest)| is_twelve(rest)))
+    })
+}
+
+/// Some port is of InfiniBand, and no device of eRDMA.
+fn is_on_infiniband(log: &Log<'_>) -> bool {
+    let ports =
+        || log.ranks().iter().flat_map(|rank| rank.ib_devices.iter().flatten()).flat_map(|device| &device.ports);
+    let is_erdma =
+        log.devices().iter().any(|device| device.is_erdma) || ports().any(|port| port.device.contains("erdma"));
+    !is_erdma && ports().any(|port| port.link.starts_with("IB"))
+}
+
+/// InfiniBand ports that do not reach one another: with partitions, the key at the index in use may be of another one.
+pub(super) fn partition(log: &Log<'_>) -> Option<Cause> {
+    let mut lines = unanswered(log);
+    if lines.is_empty() || !is_on_infiniband(log) {
+        return None;
+    }
+    let index = log.setting("NCCL_IB_PKEY").and_then(|(_, value)| value.parse::<u32>().ok()).unwrap_or(0);
+    let is_full = |key: u16| key & 0x8000 != 0 && key != 0x8000;
+    let keys = &log.hints.partition_keys;
+    let in_use = keys.iter().find(|entry| entry.index == index);
+    let better = keys.iter().find(|entry| entry.index != index && is_full(entry.key));
+    if let (Some(entry), Some(better)) = (in_use, better)
+        && entry.key != 0xffff
+    {
+        lines.push(format!(
+            "{}: P_Key {:#06x} at index {index}, {:#06x} at index {}",
+            entry.device, entry.key, better.key, better.index
+        ));
+        return cause(
+            "partition-key",
+            Fault::Job,
+            format!(
+                "the InfiniBand ports do not reach one another: P_Key index {index} is not that of a full member of the default partition"
+            ),
+            format!("set NCCL_IB_PKEY={}, the index of P_Key {:#06x}", better.index, better.key),
+            lines,
+        );
+    }
+    cause(
+        "infiniband-unreachable",
+        Fault::Host,
+        "the InfiniBand ports do not reach one another (status 12: no answer to any retry)",
+        "check the fabric between the two ports (ibstat, ibping, the subnet manager); where it has partitions, set NCCL_IB_PKEY to the index of the job's P_Key (/sys/class/infiniband/*/ports/*/pkeys/*)",
+        lines,
+    )
+}
+
+/// RoCE devices that do not reach one another. A GID is the cause where one is seen that cannot be routed.
+pub(super) fn gid(log: &Log<'_>) -> Option<Cause> {
+    let lines = unanswered(log);
+    if lines.is_empty() || is_on_infiniband(log) {
         return None;
     }
     let set = log.setting("NCCL_IB_GID_INDEX").and_then(|(_, value)| value.parse::<u32>().ok());
@@ -102,17 +152,18 @@ pub(super) fn gid(log: &Log<'_>) -> Option<Cause> {
     let table: Vec<&GidEntry> =
         log.hints.gids.iter().filter(|entry| in_use.is_empty() || in_use.contains(&entry.device.as_str())).collect();
     let chosen = table.iter().find(|entry| Some(entry.index) == index);
-    let link_local = lines.iter().any(|line| line.contains("localGid fe80") || line.contains("localGid FE80"));
+    let is_link_local = lines.iter().any(|line| line.to_ascii_lowercase().contains("localgid fe80"));
     let suspect = match chosen {
         Some(chosen) => !chosen.is_routable(),
-        None => link_local || (index.is_some() && !table.is_empty()) || set.is_some(),
+        // The table does not have the index, or the log itself shows what was taken.
+        None => is_link_local || (index.is_some() && !table.is_empty()),
     };
     if !suspect {
         return None;
     }
-    let better = table.iter().find(|entry| entry.is_routable());
+    let better = table.iter().find(|entry| entry.is_ipv4()).or(table.iter().find(|entry| entry.is_routable()));
     let remedy = match better {
-        Some(better) => format!("set NCCL_IB_GID_INDEX={}: RoCE v2 with the IPv4 address ({}, {})", better.index, better.device, better.gid),
+        Some(better) => format!("set NCCL_IB_GID_INDEX={}: RoCE v2 with an address that can be routed ({}, {})", better.index, better.device, better.gid),
         None => "choose the GID index of RoCE v2 with the IPv4 address (rdmaprep devices), or leave it to NCCL 2.21+ (NCCL_IB_GID_INDEX=-1)".to_owned(),
     };
     let summary = match index {

@@ -1,7 +1,7 @@
 //! Causes of a network without RDMA: devices, ports, filters, plugins.
 
 use super::{Cause, Fault, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
-use crate::nccl_log::rank::PluginState;
+use crate::nccl_log::rank::{PluginState, RankEvidence};
 use crate::nccl_log::rdma::is_verbs_network;
 use crate::nccl_settings::InterfaceFilter;
 
@@ -69,7 +69,10 @@ pub(super) fn not_permitted(log: &Log<'_>) -> Option<Cause> {
         log.lines(|line| line.contains("Unable to open device") || line.contains("Call to ibv_open_device failed"));
     if !log.uses_rdma() {
         let closed = log.devices().iter().filter(|device| device.can_be_opened == Some(false));
-        lines.extend(closed.map(|device| format!("{} is in sysfs, but its device node cannot be opened", device.name)));
+        lines.extend(closed.map(|device| match log.hints.devices_from {
+            "" => format!("{} is in sysfs, but its device node cannot be opened", device.name),
+            _ => log.device_line(&device.name, "Failed to open device"),
+        }));
     }
     // Where only some ranks lack a device that is the matter.
     if !log.evidence.asymmetric_devices.is_empty() {
@@ -86,7 +89,14 @@ pub(super) fn not_permitted(log: &Log<'_>) -> Option<Cause> {
 
 pub(super) fn hardware(log: &Log<'_>) -> Option<Cause> {
     let looked = log.hints.rdma_devices.as_ref().is_some_and(Vec::is_empty);
-    let lines = if looked && !log.uses_rdma() { log.no_device() } else { Vec::new() };
+    let mut lines = if looked && !log.uses_rdma() { log.no_device() } else { Vec::new() };
+    if looked && !log.hints.devices_from.is_empty() {
+        lines.push(format!("{}: No IB devices found", log.hints.devices_from));
+    }
+    // A provider that is not there hides the devices.
+    if !log.lines(|line| line.contains("libibverbs: Warning") && names_erdma_provider(line)).is_empty() {
+        return None;
+    }
     cause(
         "no-rdma-hardware",
         Fault::Host,
@@ -99,7 +109,12 @@ pub(super) fn hardware(log: &Log<'_>) -> Option<Cause> {
 pub(super) fn port_down(log: &Log<'_>) -> Option<Cause> {
     let devices = log.devices();
     let all_down = !devices.is_empty() && devices.iter().all(|device| device.has_active_port == Some(false));
-    let lines = if all_down && !log.uses_rdma() { log.no_device() } else { Vec::new() };
+    let mut lines = if all_down && !log.uses_rdma() { log.no_device() } else { Vec::new() };
+    if all_down && !log.hints.devices_from.is_empty() {
+        lines.extend(
+            devices.iter().take(MAX_EVIDENCE).map(|device| log.device_line(&device.name, "no port is PORT_ACTIVE")),
+        );
+    }
     let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
     cause(
         "port-down",
@@ -110,18 +125,40 @@ pub(super) fn port_down(log: &Log<'_>) -> Option<Cause> {
     )
 }
 
+/// A filter that leaves no device, by NCCL's own grammar, and NCCL that found none.
 pub(super) fn filter(log: &Log<'_>) -> Option<Cause> {
-    let (rank, value) = log.setting("NCCL_IB_HCA")?;
+    let has_none = |rank: &&RankEvidence| {
+        let lists_none = rank.ib_devices.as_ref().is_some_and(Vec::is_empty);
+        (rank.no_ib_device || lists_none || rank.network.as_deref() == Some("Socket"))
+            && rank.physical_devices().is_empty()
+    };
+    let without = log.ranks().iter().filter(has_none);
+    let (rank, value) = without.filter_map(|rank| Some((rank, rank.setting("NCCL_IB_HCA")?))).next()?;
     let filter = InterfaceFilter::parse(value);
     let usable =
         |device: &&RdmaDeviceHint| device.can_be_opened != Some(false) && device.has_active_port != Some(false);
-    let names: Vec<&str> = log.devices().iter().filter(usable).map(|device| device.name.as_str()).collect();
-    if names.is_empty() || log.uses_rdma() || names.iter().any(|name| filter.allows(name, None)) {
+    let mut known: Vec<(&str, &[u32])> =
+        log.devices().iter().filter(usable).map(|device| (device.name.as_str(), device.ports.as_slice())).collect();
+    if log.hints.rdma_devices.is_none() {
+        // Tables of addresses and the lists of ranks with another setting name devices, too.
+        known.extend(log.hints.gids.iter().map(|entry| (entry.device.as_str(), [].as_slice())));
+        let others = log.ranks().iter().filter(|other| other.setting("NCCL_IB_HCA") != Some(value));
+        known.extend(others.flat_map(|other| other.physical_devices()).map(|name| (name, [].as_slice())));
+        known.sort_unstable();
+        known.dedup();
+    }
+    let is_allowed = |(name, ports): &(&str, &[u32])| match ports {
+        [] => filter.allows(name, None),
+        ports => ports.iter().any(|port| filter.allows(name, Some(*port))),
+    };
+    if known.is_empty() || known.iter().any(is_allowed) {
         return None;
     }
-    let mut lines = log.no_device();
-    if !lines.is_empty() {
-        lines.insert(0, format!("{}: NCCL_IB_HCA set by environment to {value}", rank.label()));
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).take(32).collect();
+    let mut lines = vec![format!("{}: NCCL_IB_HCA set by environment to {value}", rank.label())];
+    lines.extend(log.no_device());
+    if lines.len() == 1 {
+        lines.push(format!("{}: Using network Socket", rank.label()));
     }
     cause(
         "hca-filter-matches-nothing",
@@ -130,6 +167,11 @@ pub(super) fn filter(log: &Log<'_>) -> Option<Cause> {
         format!("set NCCL_IB_HCA={}, or unset it", names.join(",")),
         lines,
     )
+}
+
+/// The provider of eRDMA that libibverbs looked for.
+pub(super) fn names_erdma_provider(line: &str) -> bool {
+    line.contains("couldn't load driver") && line.contains("liberdma")
 }
 
 /// A network plugin that came with the image and found no device, or is for another fabric.

@@ -12,6 +12,11 @@ pub struct Hints {
     /// `/dev/nvidiactl` is in the container; `None`: nobody looked.
     pub gpu_nodes: Option<bool>,
     pub gids: Vec<GidEntry>,
+    /// Tables of partition keys; empty: nobody looked.
+    pub partition_keys: Vec<KeyEntry>,
+    /// What `rdma_devices` were read from where that was a text such as `ibv_devinfo`'s, which says something without an NCCL
+    /// log, too; else empty.
+    pub devices_from: &'static str,
     /// The run was ended for its time.
     pub timed_out: bool,
 }
@@ -37,6 +42,16 @@ pub struct RdmaDeviceHint {
     pub is_erdma: bool,
     /// `ibv_devinfo` says `transport: iWARP`; `None`: not known.
     pub is_iwarp: Option<bool>,
+    /// Numbers of its ports; empty: not known.
+    pub ports: Vec<u32>,
+}
+
+/// An entry of a table of partition keys (InfiniBand).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyEntry {
+    pub device: String,
+    pub index: u32,
+    pub key: u16,
 }
 
 /// An entry of a GID table.
@@ -51,8 +66,15 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
-    /// RoCE v2 with an IPv4 address: it can be routed.
+    /// RoCE v2 with an address that is not of the link alone.
     pub(super) fn is_routable(&self) -> bool {
-        self.kind.contains("v2") && self.gid.to_ascii_lowercase().contains(":ffff:")
+        let gid = self.gid.to_ascii_lowercase();
+        let is_zero = !gid.contains(|c: char| c != '0' && c != ':');
+        self.kind.contains("v2") && !gid.starts_with("fe8") && !is_zero
+    }
+
+    /// Of these, an IPv4 address.
+    pub(super) fn is_ipv4(&self) -> bool {
+        self.is_routable() && self.gid.to_ascii_lowercase().contains(":ffff:")
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Cause, Fault, Log, MAX_EVIDENCE, cause};
 use crate::nccl_log::rank::{Phase, RankEvidence, Transport};
+use crate::nccl_settings::InterfaceFilter;
 
 pub(super) fn shm(log: &Log<'_>) -> Option<Cause> {
     let segment = |line: &str| {
@@ -24,12 +25,50 @@ pub(super) fn shm(log: &Log<'_>) -> Option<Cause> {
     )
 }
 
+/// NCCL found no interface, and was told to look for some only.
+pub(super) fn interface_filter(log: &Log<'_>) -> Option<Cause> {
+    let (rank, value) = log.setting("NCCL_SOCKET_IFNAME")?;
+    let filter = InterfaceFilter::parse_sockets(value);
+    let found = log.lines(|line| NO_INTERFACE.iter().any(|mark| line.contains(mark)));
+    if found.is_empty() || filter.entries.is_empty() {
+        return None;
+    }
+    let listed = log.ranks().iter().flat_map(|rank| rank.socket_interfaces.iter().chain(&rank.bootstrap));
+    let mut names: Vec<&str> = listed.map(|interface| interface.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.iter().any(|name| filter.allows(name, None)) {
+        return None;
+    }
+    let mut lines = vec![format!("{}: NCCL_SOCKET_IFNAME set by environment to {value}", rank.label())];
+    lines.extend(found);
+    let known = if names.is_empty() { String::new() } else { format!(": other ranks have {}", names.join(", ")) };
+    cause(
+        "ifname-filter-matches-nothing",
+        Fault::Job,
+        format!("NCCL_SOCKET_IFNAME={value} leaves no interface with an address{known}"),
+        "set NCCL_SOCKET_IFNAME to an interface of the host's network (eth0), or unset it, and run the container in the host's network (--network host)",
+        lines,
+    )
+}
+
+/// What NCCL says where it has no interface to meet on.
+pub(super) const NO_INTERFACE: &[&str] = &[
+    "no socket interface found",
+    "No socket interface found",
+    "NET/Socket : no interface found",
+    "No IP interface found",
+    "No usable listening interface found",
+    "no interface found matching",
+];
+
 /// A bridge or a container's own interface for the ranks to meet on, and they did not meet.
 pub(super) fn interface(log: &Log<'_>) -> Option<Cause> {
     let is_virtual = |name: &str| {
-        ["br-", "veth", "docker", "virbr", "cni", "flannel", "cali", "lxc", "tunl"]
-            .iter()
-            .any(|start| name.starts_with(start))
+        name == "lo"
+            || ["br-", "veth", "docker", "virbr", "cni", "flannel", "cali", "lxc", "tunl", "podman"]
+                .iter()
+                .any(|start| name.starts_with(start))
     };
     let stuck = log.ranks().iter().filter(|rank| rank.phase <= Phase::Bootstrap);
     let chosen =

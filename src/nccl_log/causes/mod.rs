@@ -10,15 +10,15 @@ mod meeting;
 mod software;
 mod words;
 
-pub use hints::{GidEntry, Hints, Limit, RdmaDeviceHint};
+pub use hints::{GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint};
 
 use super::evidence::NcclEvidence;
 use super::rank::RankEvidence;
-use connections::{gid, memlock, namespace, not_compat};
+use connections::{gid, memlock, namespace, not_compat, partition};
 use devices::{asymmetric, filter, foreign_plugin, hardware, libibverbs, not_permitted, port_down, switched_off};
-use meeting::{interface, shm, stalled};
+use meeting::{interface, interface_filter, shm, stalled};
 use serde::Serialize;
-use software::{driver, version_skew};
+use software::{driver, symbol, version_skew};
 use words::WORDS;
 
 /// Lines quoted for one cause.
@@ -26,6 +26,7 @@ const MAX_EVIDENCE: usize = 6;
 
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cause {
     /// Stable, kebab-case.
     pub id: &'static str,
@@ -44,6 +45,7 @@ impl Cause {
 
 /// Where the remedy has to be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     Image,
@@ -61,7 +63,7 @@ pub fn explain_nccl_log(evidence: &NcclEvidence, hints: &Hints) -> Vec<Cause> {
     let mut causes: Vec<Cause> = LIST.iter().filter_map(|rule| rule(&log)).collect();
     for rule in WORDS {
         let evidence = log.lines(|line| rule.marks.iter().all(|mark| line.contains(mark)));
-        if evidence.is_empty() || causes.iter().any(|cause| cause.id == rule.id) {
+        if evidence.is_empty() || causes.iter().any(|cause| rule.id == cause.id || rule.unless == cause.id) {
             continue;
         }
         let (summary, remedy) = (rule.summary.to_owned(), rule.remedy.to_owned());
@@ -75,6 +77,7 @@ type Rule = fn(&Log<'_>) -> Option<Cause>;
 const LIST: &[Rule] = &[
     driver,
     version_skew,
+    symbol,
     libibverbs,
     switched_off,
     asymmetric,
@@ -87,7 +90,9 @@ const LIST: &[Rule] = &[
     not_compat,
     namespace,
     gid,
+    partition,
     shm,
+    interface_filter,
     interface,
     stalled,
 ];
@@ -138,6 +143,12 @@ impl Log<'_> {
     /// A setting that some process took from its environment.
     fn setting(&self, name: &str) -> Option<(&RankEvidence, &str)> {
         self.ranks().iter().find_map(|rank| Some((rank, rank.setting(name)?)))
+    }
+
+    /// What the text of a tool says of a device.
+    fn device_line(&self, device: &str, what: &str) -> String {
+        let from = if self.hints.devices_from.is_empty() { "host" } else { self.hints.devices_from };
+        format!("{from}: {device}: {what}")
     }
 
     fn uses_rdma(&self) -> bool {

@@ -5,7 +5,11 @@ use crate::versions::NcclVersion;
 
 /// One text for two causes: `/dev/nvidiactl` tells a driver that is too old from a GPU that was not passed.
 pub(super) fn driver(log: &Log<'_>) -> Option<Cause> {
-    let lines = log.lines_with("driver version is insufficient");
+    let lines = log.lines(|line| {
+        ["driver version is insufficient", "driver on your system is too old", "unsatisfied condition: cuda"]
+            .iter()
+            .any(|mark| line.contains(mark))
+    });
     if log.hints.gpu_nodes == Some(false) {
         return cause(
             "gpu-not-passed",
@@ -53,3 +57,28 @@ pub(super) fn version_skew(log: &Log<'_>) -> Option<Cause> {
         lines,
     )
 }
+
+/// A function of NCCL that the loaded library does not have: an old NCCL on the loader's path before the wheel's, or a program
+/// that was built with a newer one, as nccl-tests often is.
+pub(super) fn symbol(log: &Log<'_>) -> Option<Cause> {
+    let lines =
+        log.lines(|line| ["undefined symbol: nccl", "undefined symbol: pnccl"].iter().any(|mark| line.contains(mark)));
+    let is_torch =
+        lines.iter().any(|line| line.contains("torch") || line.contains("ImportError") || line.contains(".py"));
+    // Of NCCL 2.27 and later: what asks for them is nccl-tests, or as new.
+    let is_new = lines.iter().any(|line| line.contains("ncclCommWindow") || line.contains("ncclDevComm"));
+    let is_tests = lines.iter().any(|line| line.contains("_perf")) || (is_new && !is_torch);
+    if is_tests {
+        return cause("nccl-version-skew", Fault::Image, SKEW, SKEW_REMEDY, lines);
+    }
+    cause(
+        "nccl-too-old-loaded",
+        Fault::Image,
+        "the NCCL that the loader found is older than the one the program was built with",
+        "find which libnccl.so.2 is loaded (LD_LIBRARY_PATH comes before the wheel's own) and take the old one out of the way",
+        lines,
+    )
+}
+
+pub(super) const SKEW: &str = "the program was built with another NCCL than it runs with";
+pub(super) const SKEW_REMEDY: &str = "rebuild the program with the NCCL that it runs with, or load the one that it was built with; RDMA has no part in it";

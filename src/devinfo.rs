@@ -12,7 +12,6 @@ const MAX_PORTS: usize = 16;
 /// A device with 256 virtual functions' addresses has 512.
 const MAX_GIDS: usize = 4096;
 const MAX_KEYS: usize = 1024;
-const MAX_COMPLAINTS: usize = 16;
 /// Bytes of a word that is kept.
 const MAX_WORD: usize = 128;
 
@@ -42,9 +41,6 @@ pub struct RdmaTexts {
     pub has_gid_table: bool,
     #[serde(skip)]
     pub has_sysfs: bool,
-    /// Lines that name a failure.
-    #[serde(skip)]
-    pub complaints: Vec<String>,
 }
 
 /// A block of `ibv_devinfo`.
@@ -126,6 +122,21 @@ impl RdmaTexts {
         !(self.has_devinfo || self.has_gid_table || self.has_sysfs)
     }
 
+    /// Adds what another text of the same run says.
+    pub fn append(&mut self, other: RdmaTexts) {
+        self.devices.extend(other.devices);
+        self.devices.truncate(MAX_DEVICES);
+        self.gids.extend(other.gids);
+        self.gids.truncate(MAX_GIDS);
+        self.partition_keys.extend(other.partition_keys);
+        self.partition_keys.truncate(MAX_KEYS);
+        self.no_devices |= other.no_devices;
+        self.unopened_devices = self.unopened_devices.saturating_add(other.unopened_devices);
+        self.has_devinfo |= other.has_devinfo;
+        self.has_gid_table |= other.has_gid_table;
+        self.has_sysfs |= other.has_sysfs;
+    }
+
     /// Takes a line, without what a launcher put in front.
     pub fn push_line(&mut self, line: &str) {
         let line = line.trim();
@@ -140,25 +151,16 @@ impl RdmaTexts {
             self.field(key, value.trim());
         } else if line.starts_with("No IB devices found") {
             (self.has_devinfo, self.no_devices) = (true, true);
-            self.complain(line);
         } else if line.starts_with("Failed to open device") {
             self.has_devinfo = true;
             self.unopened_devices = self.unopened_devices.saturating_add(1);
-            self.complain(line);
         } else if line.starts_with("Failed to get IB devices list") {
             self.has_devinfo = true;
-            self.complain(line);
         } else if line.starts_with("DEV") && line.contains("PORT") && line.contains("GID") {
             self.has_gid_table = true;
         } else if let Some(gid) = parse_gid_row(line) {
             self.has_gid_table = true;
             self.gid(gid);
-        }
-    }
-
-    fn complain(&mut self, line: &str) {
-        if self.complaints.len() < MAX_COMPLAINTS {
-            self.complaints.push(kept(line));
         }
     }
 

@@ -26,6 +26,7 @@ pub mod diff;
 pub mod distro;
 pub mod docker;
 pub mod dockerfile;
+pub mod explain;
 pub mod fabric;
 pub mod facts;
 pub mod image;

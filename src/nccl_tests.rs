@@ -146,6 +146,17 @@ impl NcclTests {
         self.tables.iter().any(|table| table.wrong() > 0)
     }
 
+    /// Adds what another text of the same run says.
+    pub fn append(&mut self, other: NcclTests) {
+        self.version = self.version.take().or(other.version);
+        self.nccl_headers = self.nccl_headers.take().or(other.nccl_headers);
+        self.nccl_library = self.nccl_library.take().or(other.nccl_library);
+        self.tables.extend(other.tables);
+        self.tables.truncate(MAX_TABLES);
+        self.failures.extend(other.failures);
+        self.failures.truncate(MAX_FAILURES);
+    }
+
     /// Takes a line, without what a launcher put in front.
     pub fn push_line(&mut self, line: &str) {
         let line = line.trim();

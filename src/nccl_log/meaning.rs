@@ -41,10 +41,15 @@ impl Reading<'_> {
         if line.is_empty() {
             return;
         }
+        // Behind a launcher's tag, too; another program that names a version says nothing of what CUDA that is for.
         if let Some(at) = VERSION.find(line)
-            && (at == 0 || !line[at - 1].is_ascii_alphanumeric())
+            && (at == 0 || matches!(line[at - 1], b':' | b']' | b' '))
         {
-            self.version(&line[at + VERSION.needle().len()..]);
+            let text = &line[at + VERSION.needle().len()..];
+            let word = text.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+            if at == 0 || CUDA.find(word).is_some() {
+                self.version(word);
+            }
         }
         if TELLING.is_match(line) {
             self.note(line.trim_ascii());
@@ -282,6 +287,7 @@ impl Reading<'_> {
 }
 
 static VERSION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("NCCL version "));
+static CUDA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("+cuda"));
 static FAILED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(" fail"));
 static NODES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(" nNodes "));
 

@@ -133,6 +133,21 @@ impl Warnings {
         self.total == 0
     }
 
+    /// Adds those of another list.
+    fn append(&mut self, other: Warnings) {
+        self.total += other.total;
+        for warning in other.first.into_iter().chain(other.last) {
+            if self.first.len() < MAX_WARNINGS {
+                self.first.push(warning);
+            } else {
+                if self.last.len() == MAX_WARNINGS {
+                    self.last.pop_front();
+                }
+                self.last.push_back(warning);
+            }
+        }
+    }
+
     pub(super) fn push(&mut self, text: &[u8], place: Option<&[u8]>, room: &mut Room) {
         self.total += 1;
         let text = kept(text);
@@ -235,6 +250,19 @@ pub struct RankEvidence {
 }
 
 impl RankEvidence {
+    /// Adds the lines without a prefix of another text.
+    pub fn absorb(&mut self, other: RankEvidence) {
+        for version in other.version.into_iter().chain(other.other_versions) {
+            if self.version.is_none() {
+                self.version = Some(version);
+            } else if self.version.as_ref() != Some(&version) && !self.other_versions.contains(&version) {
+                self.other_versions.push(version);
+            }
+        }
+        self.notes.append(other.notes);
+        self.lines += other.lines;
+    }
+
     /// Size of its largest communicator.
     pub fn nranks(&self) -> Option<u32> {
         self.memberships.iter().map(|membership| membership.nranks).max()

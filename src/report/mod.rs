@@ -2,6 +2,7 @@
 //!
 //! Writers take a `&mut dyn Write`; nothing here decides or prints on its own.
 
+mod explanation;
 mod github;
 mod junit;
 mod nccl_tests;
@@ -13,6 +14,7 @@ mod sarif;
 mod schema;
 mod text;
 
+pub use explanation::write_log_explanation;
 pub use github::write_github;
 pub use junit::write_junit;
 pub use nccl_tests::write_nccl_tests;

@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod tests {
+    use crate::explain::{Explanation, SCHEMA_VERSION as EXPLANATION_VERSION};
     use crate::facts::{self, ImageFacts};
     use crate::report::{self, Report};
     use schemars::JsonSchema;
@@ -70,6 +71,10 @@ mod tests {
             (
                 "preflight",
                 with_run(&schema::<Report>("What rdmaprep preflight --format json writes", report::SCHEMA_VERSION)),
+            ),
+            (
+                "explanation",
+                schema::<Explanation>("What rdmaprep explain LOG --format json writes", EXPLANATION_VERSION),
             ),
         ] {
             let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));

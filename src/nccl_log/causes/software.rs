@@ -46,9 +46,20 @@ pub(super) fn version_skew(log: &Log<'_>) -> Option<Cause> {
         versions.dedup();
     } else if lines.is_empty() {
         let versions = log.ranks().iter().filter_map(|rank| Some((rank.label(), rank.version.as_ref()?)));
-        lines = versions.map(|(label, text)| format!("{label}: NCCL version {text}")).take(MAX_EVIDENCE).collect();
+        lines = versions.map(|(label, text)| format!("{label}: NCCL version {text}")).collect();
+        let bare = log.evidence.versions.iter().filter(|version| version.processes == 0);
+        lines.extend(bare.map(|version| format!("NCCL version {}", version.text)));
+        // One of each version says it.
+        let mut told: Vec<String> = Vec::new();
+        lines.retain(|line| {
+            let version = line.rsplit(' ').next().unwrap_or_default().to_owned();
+            let is_new = !told.contains(&version);
+            told.push(version);
+            is_new
+        });
+        lines.truncate(MAX_EVIDENCE);
     }
-    let named: Vec<String> = versions.iter().map(ToString::to_string).collect();
+    let named: Vec<String> = versions.iter().take(8).map(ToString::to_string).collect();
     cause(
         "nccl-version-skew",
         Fault::Image,

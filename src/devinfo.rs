@@ -140,7 +140,14 @@ impl RdmaTexts {
     /// Takes a line, without what a launcher put in front.
     pub fn push_line(&mut self, line: &str) {
         let line = line.trim();
-        if let Some(path) = line.strip_prefix("/sys/class/infiniband/") {
+        if line.contains("/sys/class/infiniband") && line.ends_with("No such file or directory") {
+            // `ls: cannot access '/sys/class/infiniband': …`; a file further down says nothing of devices.
+            let is_all =
+                ["infiniband'", "infiniband/'", "infiniband/*'", "infiniband:", "infiniband/:", "infiniband/*:"];
+            if is_all.iter().any(|end| line.contains(end)) {
+                (self.has_sysfs, self.no_devices) = (true, true);
+            }
+        } else if let Some(path) = line.strip_prefix("/sys/class/infiniband/") {
             self.sysfs(path);
         } else if let Some(rest) = line.strip_prefix("GID[") {
             self.devinfo_gid(rest);

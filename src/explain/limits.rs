@@ -18,7 +18,10 @@ impl Limits {
             self.memlock = memlock(line).unwrap_or(self.memlock);
         } else if line.ends_with(" /dev/shm") {
             self.shm_bytes = shm(line).or(self.shm_bytes);
-        } else if line.contains("/dev/nvidiactl") {
+        } else if line.contains("The NVIDIA Driver was not detected") {
+            // The banner of NVIDIA's images.
+            self.gpu_nodes = Some(false);
+        } else if line.contains("/dev/nvidia") {
             if line.contains("No such file") {
                 self.gpu_nodes = Some(false);
             } else if line.ends_with("/dev/nvidiactl") {

@@ -217,7 +217,11 @@ fn hints(rdma: &RdmaTexts, limits: &Limits, timed_out: bool) -> Hints {
         shm_bytes: limits.shm_bytes,
         gpu_nodes: limits.gpu_nodes,
         rdma_devices: has_devices.then_some(devices),
-        devices_from: if has_devices { "ibv_devinfo" } else { "" },
+        devices_from: match (has_devices, rdma.has_devinfo) {
+            (false, _) => "",
+            (true, true) => "ibv_devinfo",
+            (true, false) => "sysfs",
+        },
         gids: rdma.gids.iter().map(gid).collect(),
         partition_keys: rdma.partition_keys.iter().map(key).collect(),
         timed_out,

@@ -311,6 +311,7 @@ static TELLING: LazyLock<AhoCorasick> = LazyLock::new(|| {
         "driver version is insufficient",
         "driver on your system is too old",
         "no CUDA-capable device",
+        "Found no NVIDIA driver on your system",
         "ailed to open libibverbs",
         "Address family not supported by protocol",
         "could not select device driver",

@@ -2,7 +2,7 @@
 
 use super::{Style, visible};
 use crate::explain::{Explanation, InputText, NcclState};
-use crate::nccl_log::{Cause, Fault, GpuDirect, Phase, RdmaReason, RdmaUse, RdmaVerdict};
+use crate::nccl_log::{Cause, Fault, GpuDirect, Phase, PluginState, RdmaReason, RdmaUse, RdmaVerdict};
 use crate::nccl_tests::{NcclTests, Table};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
@@ -80,7 +80,13 @@ fn write_nccl(out: &mut dyn Write, state: &NcclState) -> io::Result<()> {
         devices = if devices.is_empty() { none } else { format!("{devices}, {none}") };
     }
     line(out, "devices", &devices)?;
-    line_of(out, "plugins", state.plugins.iter().map(|plugin| plugin.name.clone()))?;
+    // What was said of a plugin last.
+    let mut plugins: Vec<(&str, PluginState)> = Vec::new();
+    for plugin in &state.plugins {
+        plugins.retain(|(name, _)| *name != plugin.name);
+        plugins.push((&plugin.name, plugin.state));
+    }
+    line_of(out, "plugins", plugins.iter().map(|(name, state)| format!("{name} ({})", plugin_word(*state))))?;
     let transports = state.transports.iter();
     line_of(out, "channels", transports.map(|used| format!("{} {}", used.name, counted(used.lines, "line"))))?;
     for device in state.devices.iter().take(MAX_SHOWN) {
@@ -241,6 +247,16 @@ fn processes_text(count: u32) -> String {
 fn counted(count: u64, what: &str) -> String {
     let plural = if what.ends_with('s') { "es" } else { "s" };
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}{plural}") }
+}
+
+fn plugin_word(state: PluginState) -> &'static str {
+    match state {
+        PluginState::NotFound => "not found",
+        PluginState::Loaded => "loaded",
+        PluginState::Initialized => "initialized",
+        PluginState::Failed => "failed",
+        PluginState::Assigned => "assigned",
+    }
 }
 
 fn phase_word(phase: Phase) -> &'static str {

@@ -91,7 +91,7 @@ pub(super) fn hardware(log: &Log<'_>) -> Option<Cause> {
     let looked = log.hints.rdma_devices.as_ref().is_some_and(Vec::is_empty);
     let mut lines = if looked && !log.uses_rdma() { log.no_device() } else { Vec::new() };
     if looked && !log.hints.devices_from.is_empty() {
-        lines.push(format!("{}: No IB devices found", log.hints.devices_from));
+        lines.push(format!("{}: no device found", log.hints.devices_from));
     }
     // A provider that is not there hides the devices.
     if !log.lines(|line| line.contains("libibverbs: Warning") && names_erdma_provider(line)).is_empty() {
@@ -190,6 +190,11 @@ pub(super) fn foreign_plugin(log: &Log<'_>) -> Option<Cause> {
     lines.extend(networks.filter(|name| !is_builtin(name)).map(|name| format!("Using network {name}")));
     let complaints = log.lines(|line| line.starts_with("NET/OFI") || line.contains("NET/OFI "));
     lines.extend(complaints);
+    // It carries data, on its own fabric.
+    let is_at_work = |name: &str| name.strip_prefix("NET/").is_some_and(|network| !is_builtin(network));
+    if log.evidence.transports.iter().any(|used| is_at_work(&used.name)) {
+        return None;
+    }
     let works = log.evidence.networks.keys().any(|name| is_verbs_network(name));
     if works && !log.ranks().iter().any(|rank| rank.no_ib_device) {
         return None;

@@ -116,6 +116,14 @@ pub(super) const WORDS: &[Words] = &[
         unless: "",
     },
     Words {
+        id: "gpu-not-passed",
+        marks: &["Found no NVIDIA driver on your system"],
+        summary: "the container sees no GPU",
+        remedy: "start it with --gpus all (NVIDIA container toolkit), and check NVIDIA_VISIBLE_DEVICES",
+        fault: Fault::Launch,
+        unless: "",
+    },
+    Words {
         id: "nccl-version-skew",
         marks: &["Incompatible NCCL versions"],
         summary: SKEW,

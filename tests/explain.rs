@@ -624,3 +624,58 @@ fn many_processes_have_one_bound() {
     assert!(texts + settings < 4 << 20, "{texts} {settings}");
     assert_eq!(warnings * 2 + logs.left_out, 160_000);
 }
+
+/// A small generator, so that a failure comes again.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % below as u64).unwrap()
+    }
+}
+
+/// Lines of every kind in any order, cut and joined anywhere: no panic, the same in pieces of any size, and nothing that a
+/// terminal would obey.
+#[test]
+fn any_bytes() {
+    let seeds = root().join("tests/fuzz/seeds/explain");
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    for seed in std::fs::read_dir(seeds).unwrap() {
+        let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+        lines.extend(bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec));
+    }
+    assert!(lines.len() > 40, "{}", lines.len());
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for round in 0..1500 {
+        let mut text = Vec::new();
+        for _ in 0..random.next(30) {
+            let line = &lines[random.next(lines.len())];
+            match random.next(8) {
+                0 => text.extend_from_slice(&line[random.next(line.len())..]),
+                1 => text.extend_from_slice(&line[..random.next(line.len())]),
+                2 => text.push(u8::try_from(random.next(256)).unwrap()),
+                3 => text.extend_from_slice(b"\x1b]0;x\x07\x1b[2J\xe2\x80\xae"),
+                _ => text.extend_from_slice(line),
+            }
+        }
+        let room = if round % 3 == 0 { Room::new(8 << 10) } else { Room::ALL };
+        let said = |size: usize| {
+            let mut reader = TextReader::within(room.clone());
+            text.chunks(size).for_each(|piece| reader.push(piece));
+            explain(vec![reader.finish("log").0], round % 2 == 0)
+        };
+        let whole = said(text.len().max(1));
+        assert_eq!(whole, said(1 + random.next(40)), "{}", String::from_utf8_lossy(&text));
+        assert!(whole.causes.iter().all(|cause| !cause.evidence.is_empty() && !cause.remedy.is_empty()));
+        let mut shown = Vec::new();
+        rdmaprep::report::write_log_explanation(&mut shown, &whole, rdmaprep::report::Style { colour: false }).unwrap();
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(!shown.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{shown:?}");
+        if round % 50 == 0 {
+            assert!(schema().is_valid(&serde_json::to_value(&whole).unwrap()));
+        }
+    }
+}

@@ -19,12 +19,12 @@ Examples:
   rdmaprep explain train.log                  what an NCCL log shows, and which cause it names
   rdmaprep explain rank0.log rank1.log.gz     the ranks of one run, a file each
   kubectl logs job-0 | rdmaprep explain -     from a pipe
-  rdmaprep explain train.log devinfo.txt      with what ibv_devinfo -v or show_gids said in the container
+  rdmaprep explain train.log devinfo.txt      with what ibv_devinfo -v said in its container
   rdmaprep explain ofed-packages              a check, and where its rule comes from
   rdmaprep check --list                       every check there is
 
-Read are logs of NCCL 2.4 to 2.30, output of nccl-tests, ibv_devinfo and show_gids, and build logs; one file may hold several
-of them, and gzip is read, too. A cause is named only where the text names it.
+Read are logs of NCCL 2.4 to 2.30, output of nccl-tests, ibv_devinfo and show_gids, and build
+logs, several of them in one file, gzipped or not. A cause is named where the text names it.
 
 Exit codes:
   0  it was read, whatever it says      2  bad usage      3  it is none of these, or cannot be read";

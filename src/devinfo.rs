@@ -211,7 +211,7 @@ impl RdmaTexts {
         }
     }
 
-    /// `  1]:		fe80::…, RoCE v2`.
+    /// `  1]: fe80::…, RoCE v2`, with tabs before the address.
     fn devinfo_gid(&mut self, text: &str) {
         let Some(device) = self.devices.last() else { return };
         let Some((index, rest)) = text.split_once("]:") else { return };

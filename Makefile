@@ -32,6 +32,7 @@ bench:
 	@cargo build --release --quiet
 	@benches/build.sh target/release/rdmaprep
 	@benches/inspect.sh target/release/rdmaprep
+	@benches/explain.sh target/release/rdmaprep
 
 FUZZ_SECONDS ?= 60
 fuzz:

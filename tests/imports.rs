@@ -11,6 +11,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("build_log", &[]),
     ("nccl_settings", &[]),
     ("nccl_log", &["nccl_settings", "versions"]),
+    ("nccl_tests", &["versions"]),
+    ("devinfo", &[]),
+    ("explain", &["build_log", "devinfo", "nccl_log", "nccl_tests"]),
     ("docker", &[]),
     ("image", &[]),
     ("registry", &["docker", "image"]),
@@ -35,7 +38,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
-    ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),
+    (
+        "report",
+        &["checks", "devinfo", "diff", "explain", "facts", "nccl_log", "nccl_tests", "policy", "targets", "units"],
+    ),
 ];
 
 /// Crates that one module alone may use.

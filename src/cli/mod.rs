@@ -33,6 +33,7 @@ Examples:
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
   rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
   rdmaprep devices --check                          can a job use this host's RDMA devices?
+  rdmaprep explain train.log                        what an NCCL log shows, and which cause it names
   rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
 Exit codes:
@@ -92,7 +93,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Judge an image for a target, without running it
     Check(check::CheckArgs),
-    /// Say what a check looks at, what it means and where its rule comes from
+    /// Say what a log shows and which cause it names, or what a check means and where its rule comes from
     Explain(explain::ExplainArgs),
     /// Write the Dockerfile that swaps an image's RDMA userspace
     Render(render::RenderArgs),

@@ -3,6 +3,7 @@
 //! Writers take a `&mut dyn Write`; nothing here decides or prints on its own.
 
 mod devices;
+mod explanation;
 mod github;
 mod junit;
 mod nccl_tests;
@@ -16,6 +17,7 @@ mod text;
 mod traffic;
 
 pub use devices::{write_devices, write_host_check};
+pub use explanation::write_log_explanation;
 pub use github::write_github;
 pub use junit::write_junit;
 pub use nccl_tests::write_nccl_tests;

@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod tests {
+    use crate::explain::{Explanation, SCHEMA_VERSION as EXPLANATION_VERSION};
     use crate::facts::devices::{self, DeviceFacts};
     use crate::facts::{self, ImageFacts};
     use crate::report::{self, Report};
@@ -76,6 +77,10 @@ mod tests {
             ("preflight", report("What rdmaprep preflight --format json writes", &["image", "run"], &["host"])),
             ("devices", schema::<DeviceFacts>("What rdmaprep devices --format json writes", devices::SCHEMA_VERSION)),
             ("host-report", report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run"])),
+            (
+                "explanation",
+                schema::<Explanation>("What rdmaprep explain LOG --format json writes", EXPLANATION_VERSION),
+            ),
         ] {
             let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
             if std::env::var_os("UPDATE_SCHEMAS").is_some() {

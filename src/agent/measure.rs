@@ -35,14 +35,7 @@ const TIMED_SEED: u64 = 99;
 
 /// Everything that one rank works with.
 pub struct Bench<'a> {
-    pub cuda: &'a Cuda,
-    pub nccl: &'a Nccl,
-    pub communicator: Communicator,
-    pub stream: Stream,
-    pub rank: u32,
-    pub ranks: u32,
-    pub barrier: Barrier,
-    pub plant: Option<Plant>,
+    member: Member<'a>,
     kernels: Vec<Kernels>,
     buffers: Buffers,
     max_bytes: u64,
@@ -90,7 +83,7 @@ pub struct Member<'a> {
 impl<'a> Bench<'a> {
     /// Loads the kernels and takes the memory: two buffers of the largest size.
     pub fn prepare(member: Member<'a>, collective: &Collective) -> Result<Bench<'a>, Failure> {
-        let Member { cuda, nccl, communicator, stream, rank, ranks, barrier, plant } = member;
+        let (cuda, nccl) = (member.cuda, member.nccl);
         let module = cuda.load_ptx(PTX)?;
         let mut kernels = Vec::new();
         for data_type in &collective.data_types {
@@ -106,20 +99,7 @@ impl<'a> Bench<'a> {
         };
         let buffers = Buffers { send: take()?, receive: take()?, result: cuda.allocate(16)? };
         let cleared = Instant::now() + Duration::from_secs_f64(2.0 * bytes as f64 / CLEARED_BYTES_PER_S);
-        Ok(Bench {
-            cuda,
-            nccl,
-            communicator,
-            stream,
-            rank,
-            ranks,
-            barrier,
-            plant,
-            kernels,
-            buffers,
-            max_bytes,
-            cleared,
-        })
+        Ok(Bench { member, kernels, buffers, max_bytes, cleared })
     }
 
     /// Starts one operation. `iteration` moves it through the buffers, past what caches still hold.
@@ -134,13 +114,15 @@ impl<'a> Bench<'a> {
             Placement::InPlace => receive,
         };
         // SAFETY: shift + bytes is at most max_bytes, the length of both buffers.
-        unsafe { self.nccl.all_reduce(self.communicator, send, receive, count, data_type, self.stream) }
+        unsafe {
+            self.member.nccl.all_reduce(self.member.communicator, send, receive, count, data_type, self.member.stream)
+        }
     }
 
     /// Waits for the stream, asking NCCL for errors meanwhile.
     fn complete(&self) -> Result<(), Failure> {
-        while !self.cuda.is_done(self.stream)? {
-            self.nccl.check_async(self.communicator)?;
+        while !self.member.cuda.is_done(self.member.stream)? {
+            self.member.nccl.check_async(self.member.communicator)?;
             std::thread::yield_now();
         }
         Ok(())
@@ -177,7 +159,7 @@ impl<'a> Bench<'a> {
         self.fill(at, data_type, from, size, TIMED_SEED)?;
         self.start(data_type, size, placement, 0)?;
         self.complete()?;
-        self.barrier.wait();
+        self.member.barrier.wait();
         let start = Instant::now();
         for iteration in 0..collective.iterations {
             self.start(data_type, size, placement, u64::from(iteration))?;
@@ -186,7 +168,7 @@ impl<'a> Bench<'a> {
         let elapsed = start.elapsed();
         let time_us = elapsed.as_secs_f64() * 1e6 / f64::from(collective.iterations.max(1));
         // Nobody starts to check while another still times.
-        self.barrier.wait();
+        self.member.barrier.wait();
         Ok(Timed { time_us })
     }
 
@@ -201,7 +183,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Checked, Failure> {
         let (count, receive) = (size / data_type.size(), self.buffers.receive);
         // SAFETY: the buffer has the largest size, in whole words.
-        unsafe { self.cuda.set_words(receive, POISON, size.div_ceil(4), self.stream)? };
+        unsafe { self.member.cuda.set_words(receive, POISON, size.div_ceil(4), self.member.stream)? };
         let from = match placement {
             Placement::OutOfPlace => self.buffers.send,
             Placement::InPlace => receive,
@@ -209,8 +191,8 @@ impl<'a> Bench<'a> {
         self.fill(at, data_type, from, size, seed)?;
         self.start(data_type, size, placement, 0)?;
         self.complete()?;
-        if let Some(plant) = &self.plant
-            && (plant.rank, plant.size_bytes, plant.placement) == (self.rank, size, placement)
+        if let Some(plant) = &self.member.plant
+            && (plant.rank, plant.size_bytes, plant.placement) == (self.member.rank, size, placement)
             && plant.element < count
         {
             self.plant(data_type, receive + plant.element * data_type.size())?;
@@ -218,16 +200,24 @@ impl<'a> Bench<'a> {
         let mut words = [0_u8; 16];
         words[8..].copy_from_slice(&u64::MAX.to_ne_bytes());
         // SAFETY: `result` has 16 bytes.
-        unsafe { self.cuda.write(self.buffers.result, &words)? };
+        unsafe { self.member.cuda.write(self.buffers.result, &words)? };
         let (mut data, mut count_, mut ranks, mut seed_, mut result) =
-            (receive, count, self.ranks, seed, self.buffers.result);
+            (receive, count, self.member.ranks, seed, self.buffers.result);
         let mut parameters =
             [pointer(&mut data), pointer(&mut count_), pointer(&mut ranks), pointer(&mut seed_), pointer(&mut result)];
         // SAFETY: (const T*, u64, u32, u64, u64*), as kernels/all_reduce.cu declares it.
-        unsafe { self.cuda.launch(self.kernels[at].check, blocks(count), THREADS, self.stream, &mut parameters)? };
-        self.cuda.wait(self.stream)?;
+        unsafe {
+            self.member.cuda.launch(
+                self.kernels[at].check,
+                blocks(count),
+                THREADS,
+                self.member.stream,
+                &mut parameters,
+            )?
+        };
+        self.member.cuda.wait(self.member.stream)?;
         // SAFETY: as above.
-        unsafe { self.cuda.read(self.buffers.result, &mut words)? };
+        unsafe { self.member.cuda.read(self.buffers.result, &mut words)? };
         let number = |from: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&words[from..from + 8]);
@@ -240,35 +230,35 @@ impl<'a> Bench<'a> {
 
     fn fill(&self, at: usize, data_type: DataType, to: DevicePointer, size: u64, seed: u64) -> Result<(), Failure> {
         let (mut data, mut count, mut rank, mut ranks, mut seed) =
-            (to, size / data_type.size(), self.rank, self.ranks, seed);
+            (to, size / data_type.size(), self.member.rank, self.member.ranks, seed);
         let blocks = blocks(count);
         let mut parameters =
             [pointer(&mut data), pointer(&mut count), pointer(&mut rank), pointer(&mut ranks), pointer(&mut seed)];
         // SAFETY: (T*, u64, u32, u32, u64), as kernels/all_reduce.cu declares it.
-        unsafe { self.cuda.launch(self.kernels[at].fill, blocks, THREADS, self.stream, &mut parameters) }
+        unsafe { self.member.cuda.launch(self.kernels[at].fill, blocks, THREADS, self.member.stream, &mut parameters) }
     }
 
     /// Turns the lowest bit of an element over.
     fn plant(&self, data_type: DataType, at: DevicePointer) -> Result<(), Failure> {
         let mut element = vec![0_u8; if data_type.size() == 4 { 4 } else { 2 }];
         // SAFETY: the caller checked that the element is in the buffer.
-        unsafe { self.cuda.read(at, &mut element)? };
+        unsafe { self.member.cuda.read(at, &mut element)? };
         // The lowest byte comes first on every machine that has CUDA.
         element[0] ^= 1;
         // SAFETY: as above.
-        unsafe { self.cuda.write(at, &element) }
+        unsafe { self.member.cuda.write(at, &element) }
     }
 
     fn wrong_element(&self, data_type: DataType, index: u64, seed: u64) -> Result<WrongElement, Failure> {
         let mut element = [0_u8; 4];
         let length = if data_type.size() == 4 { 4 } else { 2 };
         // SAFETY: the index came from the kernel, which looks at elements of the buffer alone.
-        unsafe { self.cuda.read(self.buffers.receive + index * data_type.size(), &mut element[..length])? };
+        unsafe { self.member.cuda.read(self.buffers.receive + index * data_type.size(), &mut element[..length])? };
         Ok(WrongElement {
-            rank: self.rank,
+            rank: self.member.rank,
             index,
             found_bits: u32::from_le_bytes(element),
-            expected_bits: expected_bits(data_type, index, self.ranks, seed),
+            expected_bits: expected_bits(data_type, index, self.member.ranks, seed),
         })
     }
 }

@@ -4,6 +4,7 @@
 //! by path or name, so that the same image gives the same bytes.
 
 mod loader;
+pub mod loopback;
 mod nccl;
 pub mod run;
 pub mod run_evidence;

@@ -30,6 +30,7 @@ pub mod facts;
 pub mod image;
 pub mod inspect;
 pub mod launch;
+pub mod loopback;
 pub mod nccl_log;
 pub mod nccl_settings;
 pub mod plan;

@@ -9,7 +9,7 @@
 mod barrier;
 mod channel;
 mod children;
-mod counters;
+pub mod counters;
 pub mod cuda;
 mod environment;
 pub mod library;
@@ -34,6 +34,7 @@ pub mod part {
     pub const GPUS: &str = "gpus";
     pub const VERBS: &str = "verbs";
     pub const NCCL_VERSION: &str = "nccl-version";
+    pub const LOOPBACK: &str = "loopback";
 }
 
 /// Runs the supervisor; the exit code of the process: 0, when every rank did all that was asked.

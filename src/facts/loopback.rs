@@ -137,6 +137,9 @@ pub struct UsedGid {
     pub gid: String,
     /// `RoCE v2`, `IB/RoCE v1`; `None`: the kernel does not say.
     pub kind: Option<String>,
+    /// RoCE v2, and neither empty nor link-local: hosts of different networks can talk with it. Always on InfiniBand, where LIDs
+    /// lead the way. Without it the device moves data to itself all the same.
+    pub is_routable: bool,
     pub chosen_by: GidChoice,
 }
 

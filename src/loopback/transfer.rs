@@ -49,7 +49,8 @@ fn step<T>(progress: &Progressing, at: Step, call: impl FnOnce() -> Result<T, Er
 /// Why a library could not be opened, in words.
 pub fn words(failure: &Failure) -> String {
     match failure {
-        Failure::LibraryMissing { library, detail } => format!("{library}: {detail}"),
+        // The loader's words name it.
+        Failure::LibraryMissing { detail, .. } => detail.clone(),
         Failure::SymbolMissing { library, symbol } => format!("{library} has no {symbol}"),
         other => format!("{other:?}"),
     }
@@ -247,8 +248,9 @@ impl Port<'_> {
         }
         let slot = usize::try_from(index).ok().and_then(|index| situation.gids.get(index));
         let kind = slot.and_then(|slot| slot.kind.clone());
+        let is_routable = is_infiniband || slot.is_some_and(Slot::is_routable);
         let segments = Ipv6Addr::from(raw).segments().map(|segment| format!("{segment:04x}"));
-        Ok((UsedGid { index, gid: segments.join(":"), kind, chosen_by }, raw))
+        Ok((UsedGid { index, gid: segments.join(":"), kind, is_routable, chosen_by }, raw))
     }
 
     /// Makes everything that a path needs, moves the data and gives everything back.

@@ -4,6 +4,7 @@
 
 mod github;
 mod junit;
+pub mod loopback;
 mod nccl_tests;
 mod printf;
 mod registry;

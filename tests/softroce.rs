@@ -227,16 +227,19 @@ fn ports_and_interfaces(take: &dyn Fn(&str, i32) -> LoopbackReport) {
     assert_eq!(port_of.attributes.as_ref().unwrap().active_mtu_bytes, Some(4096));
     assert_eq!(port_of.counters.as_ref().unwrap().expected, port_of.moved_bytes() / 4096);
 
-    let report = take("other-network-namespace", 4);
-    let failure = of_paths(port(&report));
-    assert_eq!((failure.step, &failure.cause), (Step::ModifyToRtr, &Some(Cause::NetworkNamespace)));
+    // Hardware says ENODEV; soft-RoCE moves the data, so that the GID's interface must tell.
+    let report = take("other-network-namespace", 0);
+    let gid = port(&report).gid.as_ref().unwrap();
+    assert_eq!((gid.index, gid.interface.as_deref(), gid.is_interface_here), (1, Some("v0"), false));
+    let report = take("large-mtu", 0);
+    assert!(port(&report).gid.as_ref().unwrap().is_interface_here);
 
-    // One of the paths was under way; neither hangs, and the failure is the completion's.
+    // One of the paths was under way. Nothing hangs, and what a completion says about it is left to the driver.
     let report = take("down-while-busy", 4);
     let failure = port(&report).paths.iter().find_map(|path| path.failure.as_ref()).unwrap();
-    assert_eq!((failure.step, &failure.cause), (Step::PollCq, &Some(Cause::NoAnswer)), "{failure:?}");
-    let StepError::Completion { status, text, .. } = &failure.error else { panic!("{failure:?}") };
-    assert_eq!((*status, text.as_str()), (12, "transport retry counter exceeded"));
+    assert_eq!(failure.cause, Some(Cause::PortNotActive { state: "DOWN".to_owned() }), "{failure:?}");
+    assert_eq!(failure.step, Step::PollCq);
+    assert!(matches!(&failure.error, StepError::Completion { text, .. } if !text.is_empty()), "{failure:?}");
 }
 
 fn nodes_and_limits(take: &dyn Fn(&str, i32) -> LoopbackReport) {

@@ -140,6 +140,11 @@ pub struct UsedGid {
     /// RoCE v2, and neither empty nor link-local: hosts of different networks can talk with it. Always on InfiniBand, where LIDs
     /// lead the way. Without it the device moves data to itself all the same.
     pub is_routable: bool,
+    /// Its network interface; `None`: the kernel does not say.
+    pub interface: Option<String>,
+    /// The interface is in the network namespace of this process. Where it is not, hardware refuses the connection (`ENODEV`), but
+    /// soft-RoCE does not.
+    pub is_interface_here: bool,
     pub chosen_by: GidChoice,
 }
 
@@ -372,6 +377,8 @@ pub enum Cause {
     },
     /// The interface of the GID is in another network namespace, or went away.
     NetworkNamespace,
+    /// The kernel finds no way to the GID's address: the interface is not up, or the address is so new that it is not yet its own.
+    AddressUnresolved,
     /// The other end did not answer, which here is the device itself.
     NoAnswer,
 }
@@ -399,6 +406,9 @@ impl fmt::Display for Cause {
             }
             Cause::NetworkNamespace => {
                 f.write_str("the interface of the GID is not in this network namespace (use the host's network)")
+            }
+            Cause::AddressUnresolved => {
+                f.write_str("the GID's address is not (yet) one that the kernel can send to: is its interface up?")
             }
             Cause::NoAnswer => f.write_str("the device did not answer itself"),
         }

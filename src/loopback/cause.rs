@@ -44,7 +44,8 @@ fn of_errno(step: Step, code: Errno, situation: &Situation) -> Option<Cause> {
             if step != Step::QueryGid && (is(System::NODEV) || is(System::NETUNREACH)) {
                 return Some(Cause::NetworkNamespace);
             }
-            unusable(situation)
+            let is_unresolved = is(System::TIMEDOUT) || is(System::HOSTUNREACH);
+            unusable(situation).or_else(|| is_unresolved.then_some(Cause::AddressUnresolved))
         }
         _ => None,
     }
@@ -102,6 +103,7 @@ mod tests {
             (Step::ModifyToRts, System::INVAL, &iwarp, Some(Cause::IwarpMode)),
             (Step::ModifyToRtr, System::INVAL, &iwarp, Some(Cause::IwarpMode)),
             (Step::ModifyToRtr, System::NODEV, &normal, Some(Cause::NetworkNamespace)),
+            (Step::ModifyToRtr, System::TIMEDOUT, &normal, Some(Cause::AddressUnresolved)),
             (Step::ModifyToInit, System::INVAL, &empty, None),
         ] {
             assert_eq!(of(step, &errno(error), situation), cause, "{step:?} {error:?}");

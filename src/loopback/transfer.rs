@@ -206,13 +206,22 @@ impl Port<'_> {
             let sizes: Vec<u64> = sizes.filter(|size| *size <= REGION_BYTES as u64).collect();
             let done = self.path(&mut moved, &sizes, &link, &address);
             moved.failure = done.err().map(|error| {
-                let cause = cause::of(error.0, &error.1, &situation);
+                let cause = self.port_went_down(error.0).or_else(|| cause::of(error.0, &error.1, &situation));
                 failed(error, cause)
             });
             found.paths.push(moved);
         }
         found.counters = before.rise(found.moved_bytes(), described.active_mtu_bytes);
         Ok(())
+    }
+
+    /// The port was active when it began.
+    fn port_went_down(&self, step: Step) -> Option<Cause> {
+        if !matches!(step, Step::PostSend | Step::PollCq) {
+            return None;
+        }
+        let now = self.context.query_port(self.port).ok().filter(|now| now.state != verbs::PORT_ACTIVE)?;
+        Some(Cause::PortNotActive { state: port_attributes(&now).state })
     }
 
     fn situation(&self, length: u32, is_infiniband: bool) -> Situation {
@@ -249,8 +258,14 @@ impl Port<'_> {
         let slot = usize::try_from(index).ok().and_then(|index| situation.gids.get(index));
         let kind = slot.and_then(|slot| slot.kind.clone());
         let is_routable = is_infiniband || slot.is_some_and(Slot::is_routable);
+        let path = format!("{SYS_CLASS}/infiniband/{}/ports/{}/gid_attrs/ndevs/{index}", self.device, self.port);
+        let interface = fs::read_to_string(path).ok().map(|name| name.trim().to_owned());
+        let is_here = |name: &String| std::path::Path::new(SYS_CLASS).join("net").join(name).exists();
+        let is_interface_here = interface.as_ref().is_some_and(is_here);
         let segments = Ipv6Addr::from(raw).segments().map(|segment| format!("{segment:04x}"));
-        Ok((UsedGid { index, gid: segments.join(":"), kind, is_routable, chosen_by }, raw))
+        let gid =
+            UsedGid { index, gid: segments.join(":"), kind, is_routable, interface, is_interface_here, chosen_by };
+        Ok((gid, raw))
     }
 
     /// Makes everything that a path needs, moves the data and gives everything back.

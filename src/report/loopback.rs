@@ -54,6 +54,10 @@ fn gid_words(gid: &UsedGid) -> String {
         GidChoice::Asked => "asked for",
     };
     let reach = if gid.is_routable { "" } else { ", not routable" };
+    let reach = match &gid.interface {
+        Some(interface) if !gid.is_interface_here => format!("{reach}, {interface} is in another network namespace"),
+        _ => reach.to_owned(),
+    };
     format!("GID {} ({kind} {}, {chosen}{reach})", gid.index, gid.gid)
 }
 

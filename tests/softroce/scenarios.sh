@@ -19,6 +19,12 @@ becomes() { # FILE TEXT: waits until the file has the text
   done
   echo "$1 did not become $2"
 }
+# The interface is up, and the kernel is sure that nobody else has its IPv6 address: until then that is no address to connect to.
+up() {
+  ip link set v0 up
+  becomes $port/state ACTIVE
+  while ip -6 addr show dev v0 | grep -q tentative; do sleep 0.1; done
+}
 port=/sys/class/infiniband/rxe_0/ports/1
 
 scenario devinfo ibv_devinfo -v
@@ -29,8 +35,7 @@ scenario no-such-device small --device mlx5_0
 ip link set v0 down
 becomes $port/state DOWN
 scenario port-down small
-ip link set v0 up
-becomes $port/state ACTIVE
+up
 
 ip addr del 10.9.0.1/24 dev v0
 becomes $port/gids/1 0000:0000:0000:0000:0000:0000:0000:0000
@@ -58,8 +63,7 @@ down_while_busy() {
   wait $!
 }
 scenario down-while-busy down_while_busy
-ip link set v0 up
-becomes $port/state ACTIVE
+up
 becomes $port/gids/1 ffff:0a09:0001
 
 mv /dev/infiniband/uverbs0 /dev/infiniband/away

@@ -30,6 +30,9 @@ pub enum AgentPart {
         /// Messages of this many bytes instead of 64 KiB to 8 MiB
         #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(4096..=8 << 20))]
         sizes: Vec<u64>,
+        /// Change this message before it is verified
+        #[arg(long)]
+        plant: Option<u32>,
     },
 }
 
@@ -41,9 +44,13 @@ pub fn run(part: &AgentPart) -> Result<Exit, CliError> {
         AgentPart::Rank => agent::run_rank(),
         AgentPart::Gpus => written(agent::probe_gpus()),
         AgentPart::Verbs => written(agent::probe_verbs()),
-        AgentPart::Loopback { device, gid_index, sizes } => {
-            let mut options =
-                loopback::Options { device: device.clone(), gid_index: *gid_index, ..loopback::Options::default() };
+        AgentPart::Loopback { device, gid_index, sizes, plant } => {
+            let mut options = loopback::Options {
+                device: device.clone(),
+                gid_index: *gid_index,
+                plant: *plant,
+                ..loopback::Options::default()
+            };
             if !sizes.is_empty() {
                 options.sizes.clone_from(sizes);
             }

@@ -393,7 +393,7 @@ impl fmt::Display for Cause {
             Cause::NoProvider => f.write_str("no provider of libibverbs knows the device"),
             Cause::NodeRefused { path, error } => write!(f, "{path}: {error}"),
             Cause::IwarpMode => f.write_str("the device is in iWARP mode, not in compat mode"),
-            Cause::PortNotActive { state } => write!(f, "the port is {state}"),
+            Cause::PortNotActive { state } => write!(f, "the port is not active but {state}"),
             Cause::MemlockLow { limit_bytes, wanted_bytes } => {
                 write!(f, "memlock is limited to {limit_bytes} B, and {wanted_bytes} B are to be registered")
             }

@@ -31,6 +31,8 @@ pub struct Options {
     pub gid_index: Option<u32>,
     /// Of the messages, in bytes: multiples of 4096.
     pub sizes: Vec<u64>,
+    /// A message of each path that is changed before it is verified, from 1 on: the proof that the check finds it.
+    pub plant: Option<u32>,
     /// A device must be done by then.
     pub device_timeout: Duration,
 }
@@ -44,6 +46,7 @@ impl Default for Options {
             device: None,
             gid_index: None,
             sizes: SIZES.map(|power| 1 << power).collect(),
+            plant: None,
             device_timeout: Duration::from_secs(30),
         }
     }

@@ -177,8 +177,7 @@ impl Port<'_> {
         let described = port_attributes(&attributes);
         found.attributes = Some(described.clone());
         if attributes.state != verbs::PORT_ACTIVE {
-            // NCCL leaves such a port out without a word.
-            let error = StepError::Other { detail: "the port is not active".to_owned() };
+            let error = StepError::Other { detail: "NCCL would leave the port out".to_owned() };
             let cause = Cause::PortNotActive { state: described.state };
             return Err(failed((Step::QueryPort, error), Some(cause)));
         }
@@ -293,6 +292,7 @@ impl Port<'_> {
                 let batch = Batch { sender, receiver, queue: &queue, places: &places, immediate: message, deadline };
                 time += batch.run(&mut source, &mut target)?;
                 progress.at(Step::Verify);
+                plant(&mut target, &places, first_message, self.options.plant);
                 verify(&mut target, &places, first_message)?;
             }
             moved.rows.push(SizeRow {
@@ -346,6 +346,15 @@ fn fill(source: &mut Region, places: &[Range<usize>], first_message: u32) -> Ste
         pattern::fill(source.bytes(place.clone()).ok_or_else(|| lost(Step::PostSend))?, message);
     }
     Ok(())
+}
+
+/// Changes the last byte of a message where it arrived.
+fn plant(target: &mut Region, places: &[Range<usize>], first_message: u32, planted: Option<u32>) {
+    let place = planted.and_then(|planted| planted.checked_sub(first_message));
+    let place = place.and_then(|at| places.get(usize::try_from(at).ok()?));
+    if let Some(byte) = place.and_then(|place| target.bytes(place.clone())?.last_mut()) {
+        *byte = !*byte;
+    }
 }
 
 fn verify(target: &mut Region, places: &[Range<usize>], first_message: u32) -> StepResult<()> {

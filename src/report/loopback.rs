@@ -5,6 +5,7 @@ use crate::facts::loopback::{
     UsedGid,
 };
 use crate::units::Bytes;
+use std::net::Ipv6Addr;
 
 /// One paragraph per device.
 pub fn text(report: &LoopbackReport) -> String {
@@ -31,7 +32,7 @@ fn device_lines(lines: &mut Vec<String>, device: &DeviceLoopback) {
 fn port_lines(lines: &mut Vec<String>, port: &PortLoopback) {
     let mtu = port.attributes.as_ref().and_then(|attributes| attributes.active_mtu_bytes);
     let mtu = mtu.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
-    let gid = port.gid.as_ref().map_or_else(String::new, |gid| format!(", {}", gid_words(gid)));
+    let gid = port.gid.as_ref().map_or_else(String::new, |gid| format!("; {}", gid_words(gid)));
     lines.push(format!("  port {}{mtu}{gid}", port.port));
     if let Some(failure) = &port.failure {
         lines.push(format!("    failed: {failure}"));
@@ -48,17 +49,24 @@ fn port_lines(lines: &mut Vec<String>, port: &PortLoopback) {
 }
 
 fn gid_words(gid: &UsedGid) -> String {
-    let kind = gid.kind.as_deref().unwrap_or("of unknown type");
-    let chosen = match gid.chosen_by {
-        GidChoice::Nccl => "NCCL's choice",
-        GidChoice::Asked => "asked for",
-    };
-    let reach = if gid.is_routable { "" } else { ", not routable" };
-    let reach = match &gid.interface {
-        Some(interface) if !gid.is_interface_here => format!("{reach}, {interface} is in another network namespace"),
-        _ => reach.to_owned(),
-    };
-    format!("GID {} ({kind} {}, {chosen}{reach})", gid.index, gid.gid)
+    let address = gid.gid.parse::<Ipv6Addr>().unwrap_or(Ipv6Addr::UNSPECIFIED);
+    let mut words = vec![match address.to_ipv4_mapped() {
+        _ if address.is_unspecified() => "empty".to_owned(),
+        Some(v4) => v4.to_string(),
+        None => address.to_string(),
+    }];
+    words.extend(gid.kind.clone());
+    words.push(match gid.chosen_by {
+        GidChoice::Nccl => "NCCL's choice".to_owned(),
+        GidChoice::Asked => "asked for".to_owned(),
+    });
+    if !address.is_unspecified() && !gid.is_routable {
+        words.push("not routable".to_owned());
+    }
+    if let Some(interface) = gid.interface.as_ref().filter(|_| !gid.is_interface_here) {
+        words.push(format!("{interface} is in another network namespace"));
+    }
+    format!("GID {}: {}", gid.index, words.join(", "))
 }
 
 fn path_lines(lines: &mut Vec<String>, path: &PathLoopback) {
@@ -67,7 +75,8 @@ fn path_lines(lines: &mut Vec<String>, path: &PathLoopback) {
         Path::Pair => "two queue pairs",
     };
     let moved: u64 = path.rows.iter().map(SizeRow::moved_bytes).sum();
-    lines.push(format!("    {name}: {} written, every byte verified", Bytes(moved)));
+    let verified = if path.rows.is_empty() { "nothing" } else { "every byte" };
+    lines.push(format!("    {name}: {} written, {verified} verified", Bytes(moved)));
     for row in &path.rows {
         let (size, bandwidth) = (row.size_bytes, row.bandwidth_gb_per_s());
         lines.push(format!("      {size:>8} B  {:>3} messages  {bandwidth:>8.3} GB/s", row.messages));

@@ -30,6 +30,7 @@ port=/sys/class/infiniband/rxe_0/ports/1
 scenario devinfo ibv_devinfo -v
 scenario as-it-is loopback --device rxe_0
 scenario both small
+scenario planted small --device rxe_0 --plant 20
 scenario no-such-device small --device mlx5_0
 
 ip link set v0 down

@@ -32,6 +32,7 @@ bench:
 	@cargo build --release --quiet
 	@benches/build.sh target/release/rdmaprep
 	@benches/inspect.sh target/release/rdmaprep
+	@benches/explain.sh target/release/rdmaprep
 
 FUZZ_SECONDS ?= 60
 fuzz:
@@ -46,5 +47,5 @@ build:
 	cargo build --release
 
 clean-rig:
-	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
+	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/standin rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
 	rm -rf target/rig

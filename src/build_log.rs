@@ -9,6 +9,8 @@ pub struct Cause {
     pub id: &'static str,
     pub summary: String,
     pub remedy: &'static str,
+    /// The line that names it.
+    pub line: String,
     /// Another host or mirror would not help: the base image cannot take the swap.
     pub is_image_at_fault: bool,
 }
@@ -131,7 +133,7 @@ pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -
         let said = line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end());
         let summary = said.map_or(rule.summary.to_owned(), |said| format!("{}: {said}", rule.summary));
         let is_image_at_fault = matches!(rule.id, "swap-removes-package" | "apt-conflict");
-        Some(Cause { id: rule.id, summary, remedy: rule.remedy, is_image_at_fault })
+        Some(Cause { id: rule.id, summary, remedy: rule.remedy, line: line.trim().to_owned(), is_image_at_fault })
     })
 }
 

@@ -3,6 +3,7 @@
 //! `inspect` fills these types; `checks`, `plan` and `report` read them. Nothing here decides anything. Lists are sorted
 //! by path or name, so that the same image gives the same bytes.
 
+pub mod devices;
 mod loader;
 pub mod loopback;
 mod nccl;

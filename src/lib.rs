@@ -16,15 +16,21 @@ mod image_fixture;
 #[cfg(test)]
 #[path = "../tests/support/run_fixture.rs"]
 mod run_fixture;
+#[cfg(test)]
+#[path = "../tests/support/sysfs_fixture.rs"]
+mod sysfs_fixture;
 
 pub mod agent;
 pub mod build_log;
 pub mod checks;
 pub mod cli;
+pub mod devices;
+pub mod devinfo;
 pub mod diff;
 pub mod distro;
 pub mod docker;
 pub mod dockerfile;
+pub mod explain;
 pub mod fabric;
 pub mod facts;
 pub mod image;
@@ -33,12 +39,14 @@ pub mod launch;
 pub mod loopback;
 pub mod nccl_log;
 pub mod nccl_settings;
+pub mod nccl_tests;
 pub mod plan;
 pub mod policy;
 pub mod recipe;
 pub mod registry;
 pub mod report;
 pub mod saved_facts;
+pub mod sysfs;
 pub mod targets;
 pub mod units;
 pub mod versions;

@@ -3,8 +3,11 @@
 //! Sources: NVIDIA/nccl `src/misc/param.cc` (files) and `src/misc/utils.cc`, `src/transport/net_ib.cc` (filters), v2.19 to
 //! v2.30; they are alike in all of them.
 
-/// Most entries of a filter (`MAX_IB_DEVS`; it was 16 before 2.23).
-const MAX_ENTRIES: usize = 32;
+/// Most entries of a filter of devices (`MAX_IB_DEVS`; it was 16 before 2.23).
+const MAX_DEVICES: usize = 32;
+
+/// Most entries of a filter of interfaces (`MAX_IFS`, `src/include/socket.h`).
+pub const MAX_INTERFACES: usize = 16;
 
 /// Reads a configuration file (`/etc/nccl.conf`, `~/.nccl.conf`, `$NCCL_CONF_FILE`).
 ///
@@ -51,8 +54,18 @@ pub struct InterfaceFilter {
 }
 
 impl InterfaceFilter {
-    /// Reads `[^][=]name[:port],…`. Only this order of the two signs works: in `=^x` the name is `^x`.
+    /// Reads the value of `NCCL_IB_HCA`: `[^][=]name[:port],…`. Only this order of the two signs works: in `=^x` the name is
+    /// `^x`.
     pub fn parse(text: &str) -> InterfaceFilter {
+        InterfaceFilter::parse_up_to(text, MAX_DEVICES)
+    }
+
+    /// Reads the value of `NCCL_SOCKET_IFNAME`, which has the same form.
+    pub fn parse_sockets(text: &str) -> InterfaceFilter {
+        InterfaceFilter::parse_up_to(text, MAX_INTERFACES)
+    }
+
+    fn parse_up_to(text: &str, limit: usize) -> InterfaceFilter {
         let (excludes, text) = strip(text, '^');
         let (exact, text) = strip(text, '=');
         let entries = text
@@ -66,7 +79,7 @@ impl InterfaceFilter {
                 let port = port.map(leading_integer).and_then(|port| u32::try_from(port).ok());
                 (!name.is_empty()).then(|| (name.to_owned(), port))
             })
-            .take(MAX_ENTRIES)
+            .take(limit)
             .collect();
         InterfaceFilter { excludes, exact, entries }
     }
@@ -127,6 +140,15 @@ mod tests {
             let allowed: Vec<&str> = devices.into_iter().filter(|device| filter.allows(device, Some(1))).collect();
             assert_eq!(allowed, expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_filter_has_as_many_entries_as_nccl_takes() {
+        let names: Vec<String> = (0..40).map(|number| format!("eth{number:02}")).collect();
+        let text = names.join(",");
+        let count = |filter: &InterfaceFilter| names.iter().filter(|name| filter.allows(name, None)).count();
+        assert_eq!(count(&InterfaceFilter::parse(&text)), 32);
+        assert_eq!(count(&InterfaceFilter::parse_sockets(&text)), 16);
     }
 
     #[test]

@@ -201,6 +201,8 @@ fn help_and_version() {
         ("help_check", vec!["check", "--help"]),
         ("help_build", vec!["build", "--help"]),
         ("help_render", vec!["render", "--help"]),
+        ("help_devices", vec!["devices", "--help"]),
+        ("help_explain", vec!["explain", "--help"]),
     ] {
         let ran = run(rdmaprep().args(args).env("COLUMNS", "110"));
         insta::assert_snapshot!(name, ran.expect(0).stdout);

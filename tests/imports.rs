@@ -11,14 +11,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("build_log", &[]),
     ("nccl_settings", &[]),
     ("nccl_log", &["nccl_settings", "versions"]),
+    ("nccl_tests", &["versions"]),
+    ("devinfo", &[]),
+    ("explain", &["build_log", "devinfo", "nccl_log", "nccl_tests"]),
     ("docker", &[]),
     ("image", &[]),
     ("registry", &["docker", "image"]),
     ("fabric", &["distro"]),
     ("targets", &["fabric", "versions"]),
     ("facts", &["distro", "nccl_log"]),
-    ("agent", &["facts"]),
-    ("loopback", &["agent", "facts"]),
+    ("sysfs", &[]),
+    ("agent", &["facts", "sysfs"]),
+    ("devices", &["agent", "facts", "sysfs"]),
+    ("loopback", &["agent", "devices", "facts", "sysfs"]),
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image"]),
     ("plan", &["fabric", "facts", "image", "inspect"]),
@@ -28,10 +33,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "checks",
         &["dockerfile", "fabric", "facts", "image", "inspect", "nccl_settings", "plan", "targets", "units", "versions"],
     ),
-    ("launch", &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "targets"]),
+    (
+        "launch",
+        &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "sysfs", "targets"],
+    ),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
-    ("report", &["checks", "diff", "facts", "policy", "targets", "units"]),
+    (
+        "report",
+        &["checks", "devinfo", "diff", "explain", "facts", "nccl_log", "nccl_tests", "policy", "targets", "units"],
+    ),
 ];
 
 /// Crates that one module alone may use.
@@ -97,7 +108,7 @@ fn libraries_stay_where_they_belong() {
                 [format!("use {library}::"), format!(" {library}::")].iter().any(|text| code.contains(text.as_str()));
             assert!(!uses || module == *owner, "{module} uses {library}");
         }
-        if !["agent", "cli", "docker", "image", "launch", "loopback", "registry", "main", "lib"]
+        if !["agent", "cli", "devices", "docker", "image", "launch", "loopback", "registry", "sysfs", "main", "lib"]
             .contains(&module.as_str())
         {
             for io in ["std::fs", "std::net", "std::process", "std::env::"] {

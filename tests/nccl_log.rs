@@ -1,8 +1,8 @@
 //! NCCL logs of known failures, put together from the shapes that NCCL prints → verdict and cause.
 
 use rdmaprep::nccl_log::{
-    Cause, CounterReading, DeviceBytes, ExpectedBytes, Fault, GidEntry, GpuDirect, Hints, Interleaved, Limit, Logs,
-    NcclEvidence, Observed, Phase, RankLog, RdmaDeviceHint, RdmaReason, RdmaUse, explain_nccl_log, judge_rdma,
+    Cause, CounterReading, DeviceBytes, ExpectedBytes, Fault, GidEntry, GpuDirect, Hints, Interleaved, KeyEntry, Limit,
+    Logs, NcclEvidence, Observed, Phase, RankLog, RdmaDeviceHint, RdmaReason, RdmaUse, explain_nccl_log, judge_rdma,
 };
 
 /// A log of one process after another, each line with its prefix. `!` begins a warning.
@@ -231,9 +231,33 @@ fn d08_a_gid_that_is_not_routable() {
     gids[1].gid = "0000:0000:0000:0000:0000:ffff:c000:0207".into();
     let found = explain_nccl_log(&evidence(&[("host-a", 7, &lines)]), &Hints { gids, ..Hints::default() });
     assert_eq!(ids(&found), [""; 0]);
-    // InfiniBand has no such trouble.
-    let lines = ["NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB", "NCCL_IB_GID_INDEX set by environment to 1.", lines[2]];
+    // An index alone says nothing without its table.
+    let lines = [lines[0], USING, lines[2]];
     assert_eq!(causes(&evidence(&[("host-a", 7, &lines)])), [""; 0]);
+}
+
+/// On InfiniBand the GID is not it; on eRDMA there are no partitions.
+#[test]
+fn d19_partition_keys() {
+    let completion = "!NET/IB : Got completion from peer x with error 12, opcode 1, len 0, vendor err 129";
+    let lines = [
+        "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ib0:192.0.2.7<0>",
+        "NCCL_IB_GID_INDEX set by environment to 1.",
+        completion,
+    ];
+    let infiniband = evidence(&[("host-a", 7, &lines)]);
+    let found = explain_nccl_log(&infiniband, &Hints::default());
+    assert_eq!(ids(&found), ["infiniband-unreachable"]);
+    assert!(found[0].remedy.contains("NCCL_IB_PKEY"));
+    let key = |index, key| KeyEntry { device: "mlx5_0".into(), index, key };
+    let hints = Hints { partition_keys: vec![key(0, 0x7fff), key(1, 0x8001)], ..Hints::default() };
+    let found = explain_nccl_log(&infiniband, &hints);
+    assert_eq!(ids(&found), ["partition-key"]);
+    assert!(found[0].remedy.contains("NCCL_IB_PKEY=1"), "{}", found[0].remedy);
+    for using in [USING, "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:192.0.2.7<0>"] {
+        let roce = evidence(&[("host-a", 7, &[using, completion])]);
+        assert!(explain_nccl_log(&roce, &hints).iter().all(|cause| !cause.remedy.contains("PKEY")), "{using}");
+    }
 }
 
 #[test]

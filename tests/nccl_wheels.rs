@@ -95,7 +95,12 @@ fn each_library_opens_and_says_its_version() {
             symbols.extend(LATER_SYMBOLS);
         }
         let said = printed(Command::new(&program).arg(folder.join(NCCL_LIBRARY)).args(symbols));
-        assert_eq!(said, format!("version {}\n", parts[0] * 10_000 + parts[1] * 100 + parts[2]), "{project} {version}");
+        let code = parts[0] * 10_000 + parts[1] * 100 + parts[2];
+        assert_eq!(said, format!("version {code}\n"), "{project} {version}");
+        // And through the agent's own table.
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_rdmaprep"));
+        let said = printed(agent.args(["agent", "nccl-version"]).arg(folder.join(NCCL_LIBRARY)));
+        assert_eq!(said, format!("{code}\n"), "{project} {version}");
     }
 }
 
@@ -203,5 +208,32 @@ fn numbers_are_those_of_the_headers() {
             .map(|line| line.split_once('\t').map(|(name, value)| (name, value.parse().unwrap())).unwrap())
             .collect();
         assert_eq!(found, wanted, "{project} {version}, CUDA {cuda_version}");
+    }
+}
+
+/// What the agent was compiled with is what the headers were compared with.
+#[test]
+fn the_agent_has_these_numbers() {
+    use rdmaprep::agent::cuda::{Attribute, DevicePointer, NOT_READY, STREAM_NON_BLOCKING};
+    use rdmaprep::agent::nccl::{SUM, UniqueId, data_type_code};
+    use rdmaprep::facts::run::DataType;
+    let sizes = [("sizeof(ncclUniqueId)", size_of::<UniqueId>()), ("sizeof(CUdeviceptr)", size_of::<DevicePointer>())];
+    let numbers = [
+        ("ncclFloat16", data_type_code(DataType::Half)),
+        ("ncclFloat32", data_type_code(DataType::Float)),
+        ("ncclBfloat16", data_type_code(DataType::Bfloat16)),
+        ("ncclSum", SUM),
+        ("CU_DEVICE_ATTRIBUTE_ECC_ENABLED", Attribute::EccEnabled as i32),
+        ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", Attribute::ComputeCapabilityMajor as i32),
+        ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", Attribute::ComputeCapabilityMinor as i32),
+        ("CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED", Attribute::GpuDirectRdmaSupported as i32),
+        ("CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED", Attribute::DmaBufSupported as i32),
+        ("CUDA_ERROR_NOT_READY", NOT_READY),
+        ("CU_STREAM_NON_BLOCKING", i32::try_from(STREAM_NON_BLOCKING).unwrap()),
+    ];
+    let sizes = sizes.map(|(name, size)| (name, i64::try_from(size).unwrap()));
+    for (name, value) in sizes.into_iter().chain(numbers.map(|(name, number)| (name, i64::from(number)))) {
+        let (_, expected) = NUMBERS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(value, *expected, "{name}");
     }
 }

@@ -18,6 +18,13 @@ use std::time::{Duration, Instant};
 /// This program, whatever became of its file.
 const SELF: &str = "/proc/self/exe";
 
+/// A part of the agent as a process of its own, which ends with this one.
+fn of_agent(part: &str) -> Command {
+    let mut command = Command::new(SELF);
+    command.args(["agent", part]).env(super::SUPERVISOR, std::process::id().to_string());
+    command
+}
+
 /// What the supervisor hears.
 #[derive(Debug)]
 pub enum Event {
@@ -29,8 +36,17 @@ pub enum Event {
     Closed {
         rank: u32,
     },
+    Gpus(GpuAnswer),
     Verbs(VerbsProbe),
     Interrupted,
+}
+
+/// What asking libcuda came to.
+#[derive(Debug)]
+pub struct GpuAnswer {
+    pub probe: GpuProbe,
+    /// It did not end in time.
+    pub is_late: bool,
 }
 
 /// A rank's process.
@@ -50,8 +66,8 @@ impl RankProcess {
     ) -> io::Result<RankProcess> {
         let (mut own, theirs) = UnixStream::pair()?;
         let output = File::create(&files.output)?;
-        let mut command = Command::new(SELF);
-        command.args(["agent", part::RANK]).stdin(OwnedFd::from(theirs));
+        let mut command = of_agent(part::RANK);
+        command.stdin(OwnedFd::from(theirs));
         command.stdout(output.try_clone()?).stderr(output).env("NCCL_DEBUG_FILE", &files.log);
         // NCCL's own default says too little to explain anything.
         if std::env::var_os("NCCL_DEBUG").is_none() {
@@ -109,35 +125,57 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// Asks libcuda in a process of its own.
-pub fn probe_gpus(limit: Duration) -> GpuProbe {
-    let (said, _) = probe(part::GPUS, limit);
-    said.unwrap_or_else(|failure| GpuProbe {
+pub fn probe_gpus(limit: Duration) -> GpuAnswer {
+    let (answer, _) = probe(part::GPUS, limit);
+    let is_late = matches!(answer, Err(ProbeError::Late(_)));
+    let probe = answer.unwrap_or_else(|error| GpuProbe {
         library: None,
         cuda_version_code: None,
         gpus: Vec::new(),
         peer_access: Vec::new(),
-        failure: Some(failure),
-    })
+        failure: Some(error.into_failure()),
+    });
+    GpuAnswer { probe, is_late }
 }
 
 /// Asks libibverbs in a process of its own.
 pub fn probe_verbs(limit: Duration) -> VerbsProbe {
-    let (said, stderr) = probe(part::VERBS, limit);
-    let mut probe = said.unwrap_or_else(|failure| VerbsProbe {
+    let (answer, stderr) = probe(part::VERBS, limit);
+    let mut probe = answer.unwrap_or_else(|error| VerbsProbe {
         library: None,
         devices: Vec::new(),
-        failure: Some(failure),
+        failure: Some(error.into_failure()),
         warnings: Vec::new(),
     });
     probe.warnings = stderr.lines().map(str::to_owned).collect();
     probe
 }
 
+/// Why a probe gave no line.
+enum ProbeError {
+    Failed(Failure),
+    /// What did not end in time, in words.
+    Late(String),
+}
+
+impl ProbeError {
+    fn other(detail: String) -> ProbeError {
+        ProbeError::Failed(Failure::Other { detail })
+    }
+
+    fn into_failure(self) -> Failure {
+        match self {
+            ProbeError::Failed(failure) => failure,
+            ProbeError::Late(detail) => Failure::Other { detail },
+        }
+    }
+}
+
 /// Runs a part of the agent that writes one line; gives that, and what it wrote to stderr.
-fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, Failure>, String) {
-    let other = |detail: String| Failure::Other { detail };
-    let mut command = Command::new(SELF);
-    command.args(["agent", part]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, ProbeError>, String) {
+    let other = ProbeError::other;
+    let mut command = of_agent(part);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return (Err(other(format!("starting a process: {error}"))), String::new()),
@@ -148,15 +186,15 @@ fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, Failure
         Ok(None) => {
             // It may be in the kernel and not end; then its pipes stay open, too.
             let _ = child.kill();
-            let detail = format!("asking for {part} did not end in {} s", limit.as_secs());
-            return (Err(other(detail)), String::new());
+            let detail = format!("asking for {part} did not end in {:.1} s", limit.as_secs_f64());
+            return (Err(ProbeError::Late(detail)), String::new());
         }
         Err(error) => return (Err(other(format!("waiting for a process: {error}"))), String::new()),
     };
     let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
     let said = serde_json::from_slice(&stdout).map_err(|_| match status.code() {
         Some(0) => other(format!("asking for {part}: {:?} cannot be read", String::from_utf8_lossy(&stdout))),
-        _ => explain_exit(status, false, None),
+        _ => ProbeError::Failed(explain_exit(status, false, None)),
     });
     (said, String::from_utf8_lossy(&stderr).into_owned())
 }

@@ -1,27 +1,9 @@
 //! Byte counters of RDMA devices and network interfaces.
 
 use crate::facts::run::CounterDelta;
+use crate::sysfs::{Tree, rdma};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
-
-/// A pair of counters, with the bytes of one unit.
-struct Pair {
-    folder: &'static str,
-    sent: &'static str,
-    received: &'static str,
-    unit_bytes: u64,
-}
-
-/// Which counters of a port are bytes on the wire, best first. eRDMA counts bytes (elastic-rdma-drivers
-/// `kernel/src/erdma_stats.c`; mainline without `hw_`), mlx5 and InfiniBand in general units of four (InfiniBand
-/// specification, PortCounters).
-const PORT_COUNTERS: [Pair; 4] = [
-    Pair { folder: "hw_counters", sent: "hw_tx_bytes_cnt", received: "hw_rx_bytes_cnt", unit_bytes: 1 },
-    Pair { folder: "hw_counters", sent: "tx_bytes_cnt", received: "rx_bytes_cnt", unit_bytes: 1 },
-    Pair { folder: "hw_counters", sent: "sent_bytes", received: "rcvd_bytes", unit_bytes: 1 },
-    Pair { folder: "counters", sent: "port_xmit_data", received: "port_rcv_data", unit_bytes: 4 },
-];
 
 /// Device and port, with the file that was read.
 type Key = (String, Option<u32>, String);
@@ -31,26 +13,21 @@ type Key = (String, Option<u32>, String);
 pub struct Counters(BTreeMap<Key, (u64, u64)>);
 
 impl Counters {
-    /// Reads them all, below `/sys/class`.
-    pub fn read(class: &Path) -> Counters {
+    /// Reads them all, below a root.
+    pub fn read(root: &Path) -> Counters {
+        let tree = Tree::new(root);
         let mut found = BTreeMap::new();
-        let rdma = class.join("infiniband");
-        for device in names(&rdma) {
-            for port in names(&rdma.join(&device).join("ports")) {
-                let folder = rdma.join(&device).join("ports").join(&port);
-                let pair = PORT_COUNTERS.iter().find_map(|pair| {
-                    let read = |file: &str| number(&folder.join(pair.folder).join(file)).map(|n| n * pair.unit_bytes);
-                    let source = format!("{}/{}", pair.folder, pair.sent);
-                    Some((source, (read(pair.sent)?, read(pair.received)?)))
-                });
-                if let (Some((source, value)), Ok(port)) = (pair, port.parse()) {
-                    found.insert((device.clone(), Some(port), source), value);
+        for device in rdma::devices(&tree) {
+            for port in rdma::ports(&tree, &device) {
+                if let Some(moved) = rdma::traffic(&tree, &rdma::port_folder(&device, &port.to_string())) {
+                    let key = (device.clone(), Some(port), moved.source);
+                    found.insert(key, (moved.sent_bytes, moved.received_bytes));
                 }
             }
         }
         // Ranks of one host talk over `lo`, whatever interface NCCL names.
-        for interface in names(&class.join("net")) {
-            let read = |file: &str| number(&class.join("net").join(&interface).join("statistics").join(file));
+        for interface in tree.list("sys/class/net") {
+            let read = |file: &str| tree.number(&format!("sys/class/net/{interface}/statistics/{file}"));
             if let (Some(sent), Some(received)) = (read("tx_bytes"), read("rx_bytes")) {
                 found.insert((interface, None, "statistics/tx_bytes".to_owned()), (sent, received));
             }
@@ -75,24 +52,16 @@ impl Counters {
     }
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-}
-
-fn number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn units_are_bytes_and_a_reset_is_no_wrap() {
         let tree = tempfile::tempdir().unwrap();
         let write = |path: &str, value: u64| {
-            let path = tree.path().join(path);
+            let path = tree.path().join("sys/class").join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("{value}\n")).unwrap();
         };

@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 
 use crate::facts::run::{CgroupFacts, DeviceNode, EnvironmentFacts, FileSystem, Interface, RdmaDevice, RdmaPort};
+use crate::sysfs::nvidia::parse_driver_version;
+use crate::sysfs::{Tree, rdma};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,10 +32,12 @@ pub fn look() -> EnvironmentFacts {
         cgroup: cgroup(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").unwrap_or_default()),
         processors: std::thread::available_parallelism().map_or(0, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
         interfaces: interfaces(),
-        rdma_devices: rdma_devices(Path::new("/sys/class/infiniband")),
+        rdma_devices: rdma_devices(&Tree::new(Path::new("/"))),
         rdma_nodes: nodes("/dev/infiniband", |_| true),
         nvidia_nodes: nodes("/dev", |name| name.starts_with("nvidia")),
-        kernel_driver: fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|text| kernel_driver(&text)),
+        kernel_driver: fs::read_to_string("/proc/driver/nvidia/version")
+            .ok()
+            .and_then(|text| parse_driver_version(&text)),
         peer_memory_module: [
             "/sys/module/nvidia_peermem",
             "/sys/module/nv_peer_mem",
@@ -42,7 +46,7 @@ pub fn look() -> EnvironmentFacts {
         .iter()
         .any(|path| Path::new(path).exists()),
         effective_uid: rustix::process::geteuid().as_raw(),
-        can_lock_memory: effective_capabilities(&status) >> CAP_IPC_LOCK & 1 == 1,
+        can_lock_memory: can_lock_memory(&status),
     }
 }
 
@@ -78,16 +82,14 @@ fn file_system(path: &str) -> Option<FileSystem> {
     Some(FileSystem { size_bytes: found.f_blocks * found.f_frsize, free_bytes: found.f_bavail * found.f_frsize })
 }
 
+/// Whether CAP_IPC_LOCK is in the effective set.
+pub fn can_lock_memory(status: &str) -> bool {
+    effective_capabilities(status) >> CAP_IPC_LOCK & 1 == 1
+}
+
 fn effective_capabilities(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-}
-
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun …`; open modules say `… for x86_64  580.65.06 …`
-fn kernel_driver(text: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
-    let is_version = |word: &&str| word.contains('.') && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    line.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 /// Reads limits and counts of the process's control group, of either version.
@@ -133,7 +135,8 @@ pub fn own_cgroup() -> CgroupFacts {
     cgroup(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
 }
 
-fn interfaces() -> Vec<Interface> {
+/// Network interfaces with their addresses.
+pub fn interfaces() -> Vec<Interface> {
     let mut addresses = addresses();
     let read = |name: &str, file: &str| {
         let text = fs::read_to_string(Path::new("/sys/class/net").join(name).join(file)).ok()?;
@@ -224,44 +227,27 @@ fn nodes(folder: &str, wanted: impl Fn(&str) -> bool) -> Vec<DeviceNode> {
         .collect()
 }
 
-fn rdma_devices(root: &Path) -> Vec<RdmaDevice> {
-    list(root)
-        .into_iter()
-        .map(|name| {
-            let device = root.join(&name);
-            let read = |file: &str| fs::read_to_string(device.join(file)).ok().map(|text| text.trim().to_owned());
-            let last = |link: &str| {
-                let target = fs::canonicalize(device.join(link)).ok()?;
-                Some(target.file_name()?.to_string_lossy().into_owned())
-            };
-            RdmaDevice {
-                vendor: read("device/vendor"),
-                driver: last("device/driver"),
-                pci_address: last("device").filter(|address| address.contains(':')),
-                uverbs: list(device.join("device/infiniband_verbs")).into_iter().next(),
-                ports: list(device.join("ports")).iter().filter_map(|port| rdma_port(&device, port)).collect(),
-                name,
-            }
-        })
-        .collect()
+fn rdma_devices(tree: &Tree<'_>) -> Vec<RdmaDevice> {
+    let device = |name: String| RdmaDevice {
+        vendor: tree.line(&format!("{}/device/vendor", rdma::folder(&name))),
+        driver: rdma::driver(tree, &name),
+        pci_address: rdma::pci_address(tree, &name),
+        uverbs: rdma::uverbs(tree, &name),
+        ports: rdma::ports(tree, &name).into_iter().map(|port| rdma_port(tree, &name, port)).collect(),
+        name,
+    };
+    rdma::devices(tree).into_iter().map(device).collect()
 }
 
-fn rdma_port(device: &Path, port: &str) -> Option<RdmaPort> {
-    let folder = device.join("ports").join(port);
-    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default().trim().to_owned();
-    let mut interfaces: Vec<String> = list(folder.join("gid_attrs/ndevs"))
-        .iter()
-        // An empty slot of the table gives EINVAL.
-        .filter_map(|index| fs::read_to_string(folder.join("gid_attrs/ndevs").join(index)).ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .collect();
-    interfaces.sort();
-    interfaces.dedup();
-    // `4: ACTIVE`
-    let state = read("state");
-    let state = state.split_once(':').map_or(state.as_str(), |(_, word)| word.trim()).to_owned();
-    Some(RdmaPort { port: port.parse().ok()?, state, link_layer: read("link_layer"), interfaces })
+fn rdma_port(tree: &Tree<'_>, device: &str, port: u32) -> RdmaPort {
+    let folder = rdma::port_folder(device, &port.to_string());
+    let read = |file: &str| tree.line(&format!("{folder}/{file}")).unwrap_or_default();
+    RdmaPort {
+        port,
+        state: rdma::word(&read("state")).to_owned(),
+        link_layer: read("link_layer"),
+        interfaces: rdma::gid_interfaces(tree, &folder),
+    }
 }
 
 #[cfg(test)]
@@ -275,23 +261,6 @@ mod tests {
         let loopback = facts.interfaces.iter().find(|interface| interface.name == "lo").unwrap();
         assert!(loopback.addresses.iter().any(|address| address == "127.0.0.1/8"), "{loopback:?}");
         assert!(facts.shm.is_none_or(|shm| shm.size_bytes >= shm.free_bytes));
-    }
-
-    #[test]
-    fn kernel_drivers_of_both_modules() {
-        for (text, version) in [
-            (
-                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version: 12.2.0",
-                "535.54.03",
-            ),
-            (
-                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@host)",
-                "580.65.06",
-            ),
-        ] {
-            assert_eq!(kernel_driver(text).as_deref(), Some(version));
-        }
-        assert_eq!(kernel_driver("GCC version: 12.2.0"), None);
     }
 
     #[test]
@@ -336,7 +305,7 @@ mod tests {
     fn rdma_devices_are_read_from_sysfs() {
         let tree = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
-            let path = tree.path().join(path);
+            let path = tree.path().join("sys/class/infiniband").join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
@@ -346,7 +315,7 @@ mod tests {
         write("erdma_0/ports/1/link_layer", "Ethernet\n");
         write("erdma_0/ports/1/gid_attrs/ndevs/0", "eth1\n");
         write("erdma_0/ports/1/gid_attrs/ndevs/1", "eth1\n");
-        let devices = rdma_devices(tree.path());
+        let devices = rdma_devices(&Tree::new(tree.path()));
         assert_eq!(devices.len(), 1);
         assert_eq!((devices[0].vendor.as_deref(), devices[0].uverbs.as_deref()), (Some("0x1ded"), Some("uverbs1")));
         let port = &devices[0].ports[0];

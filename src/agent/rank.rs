@@ -52,8 +52,7 @@ impl Supervisor {
 }
 
 fn supervise(supervisor: &mut Supervisor) -> io::Result<()> {
-    // Without the supervisor nobody would end a rank that hangs.
-    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    super::end_with_supervisor();
     let Some(plan) = receive::<RankPlan>(&mut supervisor.reader)? else { return Ok(()) };
     let last = match work(supervisor, &plan) {
         Ok(()) => RankMessage::Done,

@@ -5,13 +5,13 @@
 
 use super::barrier::Barrier;
 use super::channel::{RankMessage, RankPlan, Timing};
-use super::children::{Event, RankProcess, explain_exit, probe_gpus, probe_verbs};
+use super::children::{Event, GpuAnswer, RankProcess, explain_exit, probe_gpus, probe_verbs};
 use super::counters::Counters;
 use super::environment;
 use super::logs::RankFiles;
 use crate::facts::run::{
-    AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuSelection, Measured, PROTOCOL, Phase, Placement,
-    RankFailure, RankStart, Row,
+    AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuProbe, GpuSelection, Measured, PROTOCOL, Phase,
+    Placement, RankFailure, RankStart, Row, VerbsProbe,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How long the other ranks may go on after one failed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -68,6 +69,10 @@ struct Supervisor<'a> {
     failed_at: Option<Instant>,
     interrupted: bool,
     verbs_said: bool,
+    /// Rank 0 has made the unique id.
+    has_id: bool,
+    /// Where the planned directory does not serve; it goes with this value.
+    own_directory: Option<TempDir>,
 }
 
 /// A rank, as far as it came.
@@ -112,30 +117,28 @@ impl<'a> Supervisor<'a> {
             failed_at: None,
             interrupted: false,
             verbs_said: false,
+            has_id: false,
+            own_directory: None,
         })
     }
 
     fn run(&mut self) -> io::Result<AgentEnding> {
-        let verbs = self.sender.clone();
         let limit = Duration::from_millis(self.plan.phase_timeout_ms);
-        thread::spawn(move || {
-            // The supervisor may be at its end.
-            let _ = verbs.send(Event::Verbs(probe_verbs(limit)));
-        });
+        let limit = limit.min(self.total_end().saturating_duration_since(Instant::now()));
+        // The supervisor may be at its end when the answers come.
+        let (verbs, gpus) = (self.sender.clone(), self.sender.clone());
+        thread::spawn(move || drop(verbs.send(Event::Verbs(probe_verbs(limit)))));
         let environment = environment::look();
         self.oom_kills_before = environment.cgroup.oom_kills.unwrap_or(0);
         say(&AgentMessage::Environment(environment))?;
-        let gpus = probe_gpus(limit);
-        let known = gpus.failure.is_none();
-        let all = gpus.gpus.clone();
-        say(&AgentMessage::Gpus(gpus))?;
-        let before = Counters::read(Path::new("/sys/class"));
-        let ending = match select(&self.plan.gpus, &all) {
-            _ if !known || all.is_empty() => AgentEnding::Failed,
-            Err(detail) => self.refuse(detail)?,
-            Ok(chosen) => self.run_ranks(&chosen)?,
+        thread::spawn(move || drop(gpus.send(Event::Gpus(probe_gpus(limit)))));
+        let answer = self.await_gpus()?;
+        let before = Counters::read(Path::new("/"));
+        let ending = match answer {
+            None => AgentEnding::Interrupted,
+            Some(GpuAnswer { probe, is_late }) => self.run_on(probe, is_late)?,
         };
-        let after = Counters::read(Path::new("/sys/class"));
+        let after = Counters::read(Path::new("/"));
         say(&AgentMessage::Counters { deltas: after.since(&before) })?;
         self.end_ranks();
         for (rank, process) in (0_u32..).zip(&self.ranks) {
@@ -146,6 +149,38 @@ impl<'a> Supervisor<'a> {
         self.await_verbs()?;
         say(&AgentMessage::Finished { ending })?;
         Ok(ending)
+    }
+
+    /// Waits for what libcuda says; `None`: told to end meanwhile.
+    fn await_gpus(&mut self) -> io::Result<Option<GpuAnswer>> {
+        while !self.interrupted {
+            match self.events.recv() {
+                Ok(Event::Gpus(answer)) => return Ok(Some(answer)),
+                Ok(Event::Verbs(probe)) => self.tell_verbs(probe)?,
+                Ok(Event::Interrupted) => self.interrupted = true,
+                // There are no ranks yet, and the supervisor holds a sender itself.
+                Ok(Event::Said { .. } | Event::Closed { .. }) | Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn tell_verbs(&mut self, probe: VerbsProbe) -> io::Result<()> {
+        self.verbs_said = true;
+        say(&AgentMessage::Verbs(probe))
+    }
+
+    /// The ranks, on the GPUs that libcuda named.
+    fn run_on(&mut self, probe: GpuProbe, is_late: bool) -> io::Result<AgentEnding> {
+        let (known, all) = (probe.failure.is_none(), probe.gpus.clone());
+        say(&AgentMessage::Gpus(probe))?;
+        match select(&self.plan.gpus, &all) {
+            _ if is_late && Instant::now() >= self.total_end() => Ok(AgentEnding::TotalTimeout),
+            _ if is_late => Ok(AgentEnding::PhaseTimeout),
+            _ if !known || all.is_empty() => Ok(AgentEnding::Failed),
+            Err(detail) => self.refuse(detail),
+            Ok(chosen) => self.run_ranks(&chosen),
+        }
     }
 
     /// A run that cannot start: no rank is to blame, and the first one carries the reason.
@@ -159,7 +194,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn run_ranks(&mut self, chosen: &[&Gpu]) -> io::Result<AgentEnding> {
-        let Some(directory) = writable_directory(&self.plan.directory) else {
+        let Some(directory) = self.writable_directory() else {
             return self.refuse(format!("neither {} nor /tmp nor /dev/shm can be written to", self.plan.directory));
         };
         let collective = match fit(&self.plan.collective, chosen, self.plan.ranks_per_gpu) {
@@ -173,6 +208,20 @@ impl<'a> Supervisor<'a> {
             return self.refuse(format!("starting the ranks: {error}"));
         }
         self.watch(&collective)
+    }
+
+    /// The planned directory if it takes a file, else a new one: the others' are not the run's alone.
+    fn writable_directory(&mut self) -> Option<PathBuf> {
+        let planned = PathBuf::from(&self.plan.directory);
+        if tempfile::tempfile_in(&planned).is_ok() {
+            return Some(planned);
+        }
+        let prefix = format!("rdmaprep-agent-{}-", std::process::id());
+        let own = ["/tmp", "/dev/shm"]
+            .into_iter()
+            .find_map(|parent| tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).ok());
+        self.own_directory = own;
+        self.own_directory.as_ref().map(|own| own.path().to_owned())
     }
 
     fn start_ranks(&mut self, chosen: &[&Gpu], collective: &Collective, directory: &Path) -> io::Result<()> {
@@ -267,10 +316,9 @@ impl<'a> Supervisor<'a> {
     fn take(&mut self, event: Event, collective: &Collective) -> io::Result<()> {
         match event {
             Event::Interrupted => self.interrupted = true,
-            Event::Verbs(probe) => {
-                self.verbs_said = true;
-                say(&AgentMessage::Verbs(probe))?;
-            }
+            Event::Verbs(probe) => self.tell_verbs(probe)?,
+            // It was waited for before there were ranks.
+            Event::Gpus(_) => {}
             Event::Closed { rank } => {
                 if let Some(rank) = self.ranks.get_mut(rank as usize) {
                     rank.closed = true;
@@ -294,6 +342,7 @@ impl<'a> Supervisor<'a> {
                 say(&AgentMessage::Phase { rank: number, phase })?;
             }
             RankMessage::UniqueId(id) => {
+                self.has_id = true;
                 for rank in &mut self.ranks {
                     rank.process.meet(&id);
                 }
@@ -334,10 +383,12 @@ impl<'a> Supervisor<'a> {
     /// Names every rank that has not come to its end.
     fn name_silent(&self) -> io::Result<()> {
         let furthest = self.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
+        // In the bootstrap all others wait for what rank 0 is to make.
+        let owes_id = |number: u32| number == 0 && !self.has_id && self.ranks.len() > 1;
         for (number, rank) in (0_u32..).zip(&self.ranks).filter(|(_, rank)| rank.state == State::Running) {
             let failure = Failure::Silent {
                 after_ms: u64::try_from(rank.entered.elapsed().as_millis()).unwrap_or(u64::MAX),
-                behind: rank.steps < furthest,
+                behind: rank.steps < furthest || (rank.phase == Phase::Bootstrap && owes_id(number)),
                 last_nccl_line: rank.process.files.last_line(),
             };
             say(&AgentMessage::Failure(RankFailure { rank: number, phase: rank.phase, failure }))?;
@@ -363,12 +414,9 @@ impl<'a> Supervisor<'a> {
         let limit = Duration::from_millis(self.plan.phase_timeout_ms).min(GRACE);
         while !self.verbs_said && !self.interrupted {
             match self.events.recv_timeout(limit) {
-                Ok(Event::Verbs(probe)) => {
-                    self.verbs_said = true;
-                    say(&AgentMessage::Verbs(probe))?;
-                }
+                Ok(Event::Verbs(probe)) => self.tell_verbs(probe)?,
                 Ok(Event::Interrupted) => self.interrupted = true,
-                Ok(Event::Said { .. } | Event::Closed { .. }) => {}
+                Ok(Event::Said { .. } | Event::Closed { .. } | Event::Gpus(_)) => {}
                 Err(_) => break,
             }
         }
@@ -429,12 +477,6 @@ fn fit(collective: &Collective, chosen: &[&Gpu], ranks_per_gpu: u32) -> Result<C
         }
     }
     Ok(fitting)
-}
-
-/// The first folder that takes a file.
-fn writable_directory(wanted: &str) -> Option<PathBuf> {
-    let candidates = [wanted, "/tmp", "/dev/shm"].map(PathBuf::from);
-    candidates.into_iter().find(|directory| tempfile::tempfile_in(directory).is_ok())
 }
 
 /// The file behind the barrier: it has no name, and ranks inherit it.

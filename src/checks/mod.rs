@@ -1,8 +1,9 @@
 //! Facts → findings. No I/O, no printing: a check reads facts and says what it found.
 //!
 //! [`REGISTRY`] (`registry.rs`) holds every check of an image with what it means, [`run::REGISTRY`] every check of a
-//! preflight; a new check is a function and an entry there.
+//! preflight, [`host::REGISTRY`] every check of a host; a new check is a function and an entry there.
 
+pub mod host;
 mod loader;
 mod nccl;
 mod packages;
@@ -12,6 +13,7 @@ mod settings;
 mod stack;
 mod verbs;
 
+pub use host::{HostSubject, check_host};
 pub use registry::{Check, REGISTRY, all, by_id, closest};
 pub use run::{RunOptions, RunSubject, check_run};
 
@@ -167,7 +169,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Image(run) => Some(run(subject).into_finding(check, subject.target)),
-            Judge::Run(_) => None,
+            Judge::Run(_) | Judge::Host(_) => None,
         })
         .collect()
 }

@@ -3,6 +3,7 @@
 //! A new check is a function in this folder and an entry here; everything else follows from the entry.
 
 use super::Severity::{self, Advice, Required};
+use super::host::{self, HostSubject};
 use super::run::{self, RunSubject};
 use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
 use crate::targets::{TARGETS, Target};
@@ -22,7 +23,7 @@ pub struct Check {
     /// What it looks at, in one sentence.
     pub about: &'static str,
     /// The parts of [`crate::facts::ImageFacts`] that it rests on, by their names in JSON; of a check of a preflight those
-    /// of [`crate::facts::run::RunFacts`].
+    /// of [`crate::facts::run::RunFacts`], of a host's those of [`crate::facts::devices::DeviceFacts`].
     pub needs: &'static [&'static str],
     /// What it means for a job when it does not pass.
     pub why: &'static str,
@@ -40,12 +41,19 @@ pub(super) enum Judge {
     Image(fn(&Subject<'_>) -> Outcome),
     /// `Err`: the facts do not tell.
     Run(fn(&RunSubject<'_>) -> Result<Outcome, Outcome>),
+    /// The same.
+    Host(fn(&HostSubject<'_>) -> Result<Outcome, Outcome>),
 }
 
 impl Check {
     /// Whether it judges the run of a preflight, and not an image.
     pub fn is_of_a_run(&self) -> bool {
         matches!(self.run, Judge::Run(_))
+    }
+
+    /// Whether it judges a host's devices.
+    pub fn is_of_a_host(&self) -> bool {
+        matches!(self.run, Judge::Host(_))
     }
 
     /// What the check is for a target.
@@ -59,9 +67,9 @@ impl Check {
     }
 }
 
-/// Every check there is: those of an image, then those of a preflight.
+/// Every check there is: those of an image, then those of a preflight, then those of a host.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    REGISTRY.iter().chain(run::REGISTRY)
+    REGISTRY.iter().chain(run::REGISTRY).chain(host::REGISTRY)
 }
 
 /// Finds a check by id.
@@ -447,8 +455,13 @@ mod tests {
     fn every_entry_says_what_there_is_to_know() {
         let image = serde_json::to_value(good()).unwrap();
         let run = serde_json::to_value(crate::checks::run::testing::good_run()).unwrap();
+        let host = serde_json::to_value(crate::checks::host::testing::good()).unwrap();
         for check in all() {
-            let facts = if check.is_of_a_run() { &run } else { &image };
+            let facts = match check.run {
+                Judge::Image(_) => &image,
+                Judge::Run(_) => &run,
+                Judge::Host(_) => &host,
+            };
             for text in [check.about, check.why, check.remedy, check.source] {
                 assert!(text.len() >= 10 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
             }

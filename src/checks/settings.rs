@@ -165,7 +165,7 @@ pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
     if set.value.is_empty() {
         return Outcome::pass("no setting limits the interfaces");
     }
-    let filter = InterfaceFilter::parse(&set.value);
+    let filter = InterfaceFilter::parse_sockets(&set.value);
     let over = preset(subject, NAME)
         .map(|value| format!("; {} sets {NAME}={value} over it", subject.target.title))
         .unwrap_or_default();

@@ -121,7 +121,9 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
             return Err(CliError::BaseMoved { id: built.id });
         }
         let mut report = judge.judge(&facts);
-        report.image.reference = Reference::Daemon(args.tags[0].clone()).to_string();
+        if let Some(image) = &mut report.image {
+            image.reference = Reference::Daemon(args.tags[0].clone()).to_string();
+        }
         let damage: Vec<String> = diff.damage().map(|change| change.package.clone()).collect();
         let good = report.verdict == Verdict::Pass && damage.is_empty();
         let pushed = match (args.push, good) {

@@ -21,6 +21,12 @@ pub struct Destination<F> {
     path: Option<PathBuf>,
 }
 
+impl<F: Copy> Destination<F> {
+    pub fn format(&self) -> F {
+        self.format
+    }
+}
+
 /// Reads `FORMAT=FILE`, for clap.
 pub fn parse_destination<F: ValueEnum>(text: &str) -> Result<Destination<F>, String> {
     let names = || {

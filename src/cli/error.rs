@@ -59,6 +59,12 @@ pub enum CliError {
     Reference(#[from] ReferenceError),
     #[error("reading {path}")]
     File { path: String, source: io::Error },
+    #[error("reading {path}")]
+    LogFile { path: String, source: io::Error },
+    #[error(
+        "{path} is no NCCL log, no output of nccl-tests, ibv_devinfo or show_gids, and no build log\n  for an NCCL log set NCCL_DEBUG=INFO in the job"
+    )]
+    UnknownText { path: String },
     #[error("policy {path}")]
     Policy { path: String, source: PolicyError },
     #[error("reading {path}")]
@@ -137,6 +143,8 @@ impl CliError {
             CliError::Nowhere { source, .. } => registry_exit(source),
             CliError::Image { .. }
             | CliError::FactsFile { .. }
+            | CliError::LogFile { .. }
+            | CliError::UnknownText { .. }
             | CliError::SavedFacts { .. }
             | CliError::Inspect { .. }
             | CliError::NoSuchImage { .. }
@@ -169,6 +177,8 @@ impl CliError {
             | CliError::Nowhere { .. }
             | CliError::File { .. }
             | CliError::FactsFile { .. }
+            | CliError::LogFile { .. }
+            | CliError::UnknownText { .. }
             | CliError::SavedFacts { .. }
             | CliError::Policy { .. }
             | CliError::Write { .. }

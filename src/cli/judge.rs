@@ -1,7 +1,11 @@
 //! What `check`, `build` and `preflight` share: target, policy and bar → a report of an image's facts, or of a run.
 
 use super::error::{CliError, Exit};
-use crate::checks::{Bar, Blame, Finding, RunOptions, RunSubject, Status, Subject, Verdict, check_image, check_run};
+use crate::checks::{
+    Bar, Blame, Finding, HostSubject, RunOptions, RunSubject, Status, Subject, Verdict, check_host, check_image,
+    check_run,
+};
+use crate::facts::devices::DeviceFacts;
 use crate::facts::run::{AgentEnding, Ending, RunFacts};
 use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::{Policy, PolicyUse, parse_policy};
@@ -104,6 +108,31 @@ impl Judge {
             PolicyUse { file: policy.name.clone(), minimums, overrides }
         });
         Report::of_run(image, run, target, findings, self.bar, used)
+    }
+}
+
+impl Judge {
+    /// Judges a host's devices; `nics`: how many of the fabric there should be.
+    pub fn judge_host(&self, facts: DeviceFacts, nics: Option<u32>) -> Report {
+        let (target, minimums) = match &self.policy {
+            Some(policy) => policy.adjust(self.target),
+            None => (self.target.clone(), Vec::new()),
+        };
+        let mut findings = check_host(&HostSubject { facts: &facts, target: &target, nics });
+        let used = self.policy.as_ref().map(|policy| {
+            let overrides = policy.apply(&mut findings);
+            PolicyUse { file: policy.name.clone(), minimums, overrides }
+        });
+        Report::of_host(facts, &target, findings, self.bar, used)
+    }
+}
+
+/// The exit code of a host's verdict: no image is at fault.
+pub fn host_exit(verdict: Verdict) -> Exit {
+    match verdict {
+        Verdict::Pass => Exit::Ok,
+        Verdict::Fail => Exit::Host,
+        Verdict::Unknown => Exit::NotExamined,
     }
 }
 

@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod clean;
 mod destinations;
+mod devices;
 mod diff;
 mod error;
 mod explain;
@@ -31,6 +32,8 @@ Examples:
   rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
   rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
+  rdmaprep devices --check                          can a job use this host's RDMA devices?
+  rdmaprep explain train.log                        what an NCCL log shows, and which cause it names
   rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
 Exit codes:
@@ -90,7 +93,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Judge an image for a target, without running it
     Check(check::CheckArgs),
-    /// Say what a check looks at, what it means and where its rule comes from
+    /// Say what a log shows and which cause it names, or what a check means and where its rule comes from
     Explain(explain::ExplainArgs),
     /// Write the Dockerfile that swaps an image's RDMA userspace
     Render(render::RenderArgs),
@@ -100,6 +103,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Launch an image as a job would be, run an NCCL all-reduce in it and judge what happens
     Preflight(Box<preflight::PreflightArgs>),
+    /// Show the RDMA devices, GPUs and drivers of this host, judge them, or watch their traffic
+    Devices(Box<devices::DevicesArgs>),
     /// Remove containers that an interrupted run left
     Clean(clean::CleanArgs),
     /// Run inside a container
@@ -127,6 +132,7 @@ pub fn run() -> Exit {
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
         Command::Preflight(args) => preflight::run(args, &cli.global, &mut output),
+        Command::Devices(args) => devices::run(args, &mut output),
         Command::Clean(args) => clean::run(args, &cli.global, &mut output),
         Command::Agent(part) => agent::run(part),
     };

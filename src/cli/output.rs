@@ -38,6 +38,11 @@ impl Output {
         }
     }
 
+    /// The reader went away.
+    pub fn is_closed(&self) -> bool {
+        self.closed || self.failure.is_some()
+    }
+
     pub fn json(&mut self, value: &impl serde::Serialize) {
         self.write(|out, _| write_json(out, value));
     }

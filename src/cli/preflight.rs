@@ -13,11 +13,12 @@ use crate::docker::container::Bind;
 use crate::docker::engine::Engine;
 use crate::facts::ImageFacts;
 use crate::facts::run::{
-    AgentMessage, AgentPlan, Collective, DataType, GpuSelection, LaunchFacts, PROTOCOL, Placement, Plant, RunFacts,
+    AgentEnding, AgentMessage, AgentPlan, Collective, DataType, Ending, GpuSelection, LaunchFacts, PROTOCOL, Placement,
+    Plant, RunFacts,
 };
 use crate::image::reference::Reference;
 use crate::launch::evidence::read_evidence;
-use crate::launch::gpu_access::{Situation, Wanted, Way, choose_access};
+use crate::launch::gpu_access::{Situation, Wanted, choose_access, parse_selection};
 use crate::launch::host::{CDI_DIRECTORIES, Host, Locality, load_host, locality};
 use crate::launch::owner::Owner;
 use crate::launch::run::{Run, RunError, agent_command, run as run_container};
@@ -30,6 +31,7 @@ use crate::units::Bytes;
 use clap::{Args, ValueEnum};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +66,9 @@ pub struct PreflightArgs {
     /// Write the result to a file in some form; may be repeated, and - is stdout
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<PreflightFormat>)]
     outputs: Vec<Destination<PreflightFormat>>,
+    /// Run once more over TCP and show both beside one another
+    #[arg(long)]
+    compare_socket: bool,
     /// Show what passed, too
     #[arg(long)]
     all: bool,
@@ -93,7 +98,7 @@ struct CollectiveArgs {
     #[arg(short = 'f', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     step_factor: u64,
     /// Bytes from size to size, instead of a factor
-    #[arg(short = 'i', long, value_name = "SIZE", value_parser = parse_step, conflicts_with = "step_factor")]
+    #[arg(short = 'i', long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "step_factor")]
     step_bytes: Option<u64>,
     /// Timed operations per size
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
@@ -104,11 +109,11 @@ struct CollectiveArgs {
     /// Element types, separated by commas
     #[arg(short = 'd', long, value_name = "TYPE", value_enum, value_delimiter = ',', default_value = "float")]
     datatype: Vec<ElementType>,
-    /// Do not check the results
-    #[arg(long)]
-    no_check: bool,
-    /// GPUs: all, a number of them, or a list such as 0,2
-    #[arg(long, value_name = "all|N|LIST", default_value = "all", value_parser = parse_gpus)]
+    /// Whether the results are checked: 0 or 1
+    #[arg(short = 'c', long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    check: u8,
+    /// GPUs: all, a number of them, or a list of their numbers such as 0,2 (2, for number 2 alone)
+    #[arg(long, value_name = "all|N|LIST", default_value = "all", value_parser = parse_selection)]
     gpus: GpuSelection,
     /// Ranks on each GPU; more than one is a test of the network's way, which such ranks take
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -137,9 +142,9 @@ struct LaunchArgs {
     /// Only show the equivalent docker run line and what is set
     #[arg(long)]
     dry_run: bool,
-    /// How the container gets GPUs: NVIDIA's toolkit, CDI, plain device nodes and libraries, or nothing
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = AccessChoice::Auto)]
-    gpu_access: AccessChoice,
+    /// How the container gets GPUs: auto, nvidia (its toolkit), cdi, plain (device nodes and libraries), or none
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = Wanted::from_str)]
+    gpu_access: Wanted,
     /// RDMA device to pass; may be repeated [default: every device of the target's fabric]
     #[arg(long, value_name = "NAME")]
     rdma_device: Vec<String>,
@@ -188,27 +193,6 @@ enum PreflightFormat {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AccessChoice {
-    Auto,
-    Nvidia,
-    Cdi,
-    Plain,
-    None,
-}
-
-impl AccessChoice {
-    fn wanted(self) -> Wanted {
-        match self {
-            AccessChoice::Auto => Wanted::Auto,
-            AccessChoice::Nvidia => Wanted::Only(Way::Nvidia),
-            AccessChoice::Cdi => Wanted::Only(Way::Cdi),
-            AccessChoice::Plain => Wanted::Only(Way::Plain),
-            AccessChoice::None => Wanted::Only(Way::None),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ElementType {
     Float,
     Half,
@@ -241,20 +225,42 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     let client = Client::load(global)?;
     let mut progress = Progress::new(args.progress, global);
     let prepared = block_on(async {
-        let engine = client.connect().await?;
-        progress.phase(&format!("reading {name}"));
-        let facts = load_daemon(&engine, &name, &LayerCache::default()).await?;
-        let prepared = prepare(args, &engine, &facts, collective).await?;
+        // One watch for all of it: between two a signal would be heard by nobody.
+        let cancel = CancellationToken::new();
+        let stop = cancel.clone();
+        tokio::spawn(async move {
+            interrupted().await;
+            stop.cancel();
+        });
+        let preparing = async {
+            let engine = client.connect().await?;
+            progress.phase(&format!("reading {name}"));
+            let facts = load_daemon(&engine, &name, &LayerCache::default()).await?;
+            let prepared = prepare(args, &engine, &facts, collective).await?;
+            Ok::<_, CliError>((engine, facts, prepared))
+        };
+        let (engine, facts, prepared) = tokio::select! {
+            prepared = preparing => prepared?,
+            () = cancel.cancelled() => return Err(CliError::Interrupted),
+        };
         if args.launch.dry_run {
             return Ok((prepared, facts, None));
         }
         can_start_agent(&facts).map_err(CliError::CannotStart)?;
-        let run = launch(&engine, &prepared, &program, &mut progress).await?;
-        Ok((prepared, facts, Some(run)))
+        let run = launch(&engine, &prepared, &prepared.launch, &program, &mut progress, &cancel).await?;
+        let socket = match &prepared.over_socket {
+            Some(over_socket) if run.ending == (Ending::Agent { ending: AgentEnding::Complete }) => {
+                progress.phase("once more, over TCP");
+                Some(launch(&engine, &prepared, over_socket, &program, &mut progress, &cancel).await?)
+            }
+            // There is nothing to compare with.
+            Some(_) | None => None,
+        };
+        Ok((prepared, facts, Some((run, socket))))
     });
     let (prepared, facts, ran) = prepared?;
     progress.finish();
-    let Some(mut run) = ran else {
+    let Some((mut run, socket)) = ran else {
         output.write(|out, _| write_dry_run(out, &prepared.launch.facts));
         return Ok(Exit::Ok);
     };
@@ -266,7 +272,11 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     let options = RunOptions { require_rdma: args.require_rdma, min_busbw_gb_per_s: args.min_busbw };
     let ending = run.ending.clone();
     let context = RunContext { image: facts.image.clone(), facts: Some(&facts), checks_image: !args.run_only, options };
-    let report = judge.judge_run(run, context);
+    let mut report = judge.judge_run(run, context);
+    if let Some(mut socket) = socket {
+        socket.evidence = read_evidence(&socket);
+        report.compare_with_socket(&socket);
+    }
     write_everywhere(&destinations, output, |format, out, style| write_result(out, &report, format, args.all, style))?;
     if !failures.is_empty() {
         return Err(CliError::Write { failures });
@@ -277,6 +287,8 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
 /// What is to be launched.
 struct Prepared {
     launch: Launch,
+    /// The same over TCP.
+    over_socket: Option<Launch>,
     plan: AgentPlan,
     host_driver: Option<String>,
 }
@@ -290,7 +302,7 @@ async fn prepare(
     let (engine_host, host, locality) = look_at_host(engine).await?;
     let selection = &args.collective.gpus;
     let situation = Situation { kind: engine.info().kind, engine: &engine_host, host: &host, locality: &locality };
-    let access = choose_access(args.launch.gpu_access.wanted(), selection, situation)?;
+    let access = choose_access(args.launch.gpu_access, selection, situation)?;
     let plan = AgentPlan {
         protocol: PROTOCOL,
         directory: AGENT_RUN_DIRECTORY.to_owned(),
@@ -316,9 +328,14 @@ async fn prepare(
         shm_bytes: args.launch.shm_size,
         ..LaunchOptions::new(&run_id(), Owner::load(Path::new("/"), std::process::id()), agent_command())
     };
-    let launch = plan_launch(facts, args.judge.target, (&host, &locality), &access, &options)?;
+    let plan_with = |options| plan_launch(facts, args.judge.target, (&host, &locality), &access, options);
+    let launch = plan_with(&options)?;
+    let over_socket = match args.compare_socket {
+        true => Some(plan_with(&LaunchOptions { over_socket: true, ..options.clone() })?),
+        false => None,
+    };
     let host_driver = if locality == Locality::Local { host.driver_version } else { None };
-    Ok(Prepared { launch, plan, host_driver })
+    Ok(Prepared { launch, over_socket, plan, host_driver })
 }
 
 async fn look_at_host(engine: &Engine) -> Result<(crate::docker::engine::EngineHost, Host, Locality), CliError> {
@@ -357,29 +374,19 @@ fn choose_nccl(wanted: &str, facts: &ImageFacts) -> Option<String> {
 async fn launch(
     engine: &Engine,
     prepared: &Prepared,
+    launch: &Launch,
     program: &Path,
     progress: &mut Progress,
+    cancel: &CancellationToken,
 ) -> Result<RunFacts, CliError> {
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let watch = tokio::spawn(async move {
-        interrupted().await;
-        stop.cancel();
-    });
-    progress.phase(&format!("starting {}", prepared.launch.image_name));
+    progress.phase(&format!("starting {}", launch.image_name));
     let mut on_message = |message: &AgentMessage| {
         if let Some(text) = say(message) {
             progress.phase(&text);
         }
     };
-    let run = Run {
-        launch: prepared.launch.clone(),
-        plan: &prepared.plan,
-        program,
-        host_driver: prepared.host_driver.clone(),
-    };
-    let result = run_container(engine, run, &mut on_message, &cancel).await;
-    watch.abort();
+    let run = Run { launch: launch.clone(), plan: &prepared.plan, program, host_driver: prepared.host_driver.clone() };
+    let result = run_container(engine, run, &mut on_message, cancel).await;
     result.map_err(|error| match error {
         RunError::Docker(error) => CliError::Docker(error),
         RunError::Interrupted => CliError::Interrupted,
@@ -494,7 +501,7 @@ impl CollectiveArgs {
             iterations: self.iters,
             warmup: self.warmup_iters,
             data_types,
-            check: !self.no_check,
+            check: self.check == 1,
         };
         const MOST_SIZES: usize = 10_000;
         let count = collective.sizes().len();
@@ -521,33 +528,6 @@ fn parse_size(text: &str) -> Result<u64, String> {
         // CUDA's pointers have 57 bits at most.
         Some(size @ 1..=0x1ff_ffff_ffff_ffff) => Ok(size),
         Some(_) | None => Err(wrong()),
-    }
-}
-
-fn parse_step(text: &str) -> Result<u64, String> {
-    parse_size(text)
-}
-
-fn parse_gpus(text: &str) -> Result<GpuSelection, String> {
-    let wrong = || format!("{text:?}: write all, a number of GPUs, or a list of their numbers such as 0,2 or 0,");
-    if text == "all" {
-        return Ok(GpuSelection::All);
-    }
-    if !text.contains(',') {
-        return match text.parse() {
-            Ok(count @ 1..) => Ok(GpuSelection::First(count)),
-            Ok(0) | Err(_) => Err(wrong()),
-        };
-    }
-    // `0,` is the list of one.
-    let list = text.strip_suffix(',').unwrap_or(text);
-    let indices: Vec<u32> = list.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
-    let mut seen = std::collections::BTreeSet::new();
-    match indices.iter().find(|index| !seen.insert(**index)) {
-        Some(index) => {
-            Err(format!("GPU {index} stands twice in {text:?}; for several ranks on one see --ranks-per-gpu"))
-        }
-        None => Ok(GpuSelection::List(indices)),
     }
 }
 
@@ -600,18 +580,6 @@ mod tests {
         for text in ["", "K", "0", "-1", "1T", "1.5G", "1 G", "99999999999G"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn gpus_are_all_a_number_or_a_list() {
-        assert_eq!(parse_gpus("all"), Ok(GpuSelection::All));
-        assert_eq!(parse_gpus("2"), Ok(GpuSelection::First(2)));
-        assert_eq!(parse_gpus("0,2"), Ok(GpuSelection::List(vec![0, 2])));
-        assert_eq!(parse_gpus("3,"), Ok(GpuSelection::List(vec![3])));
-        for text in ["", "0", "-1", "a", "0,,1", "0,a"] {
-            assert!(parse_gpus(text).is_err(), "{text}");
-        }
-        assert!(parse_gpus("1,1").unwrap_err().contains("--ranks-per-gpu"));
     }
 
     #[test]

@@ -113,8 +113,8 @@ fn hints(run: &RunFacts) -> Hints {
         shm_bytes: environment.shm.map(|shm| shm.size_bytes),
         rdma_devices: Some(rdma_hints(environment)),
         gpu_nodes: Some(environment.nvidia_nodes.iter().any(|node| node.path == "/dev/nvidiactl")),
-        gids: Vec::new(),
         timed_out: run.failures.iter().any(|failure| matches!(failure.failure, Failure::Silent { .. })),
+        ..Hints::default()
     }
 }
 
@@ -128,7 +128,7 @@ fn rdma_hints(environment: &EnvironmentFacts) -> Vec<RdmaDeviceHint> {
         can_be_opened: device.uverbs.as_deref().map(opens),
         has_active_port: Some(device.ports.iter().any(|port| port.state == "ACTIVE")),
         is_erdma: device.driver.as_deref() == Some("erdma") || device.vendor.as_deref() == Some(ERDMA_VENDOR),
-        is_iwarp: None,
+        ..RdmaDeviceHint::default()
     });
     devices.collect()
 }

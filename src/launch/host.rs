@@ -5,9 +5,11 @@
 
 use crate::docker::engine::EngineHost;
 use crate::inspect::parse_cache;
+use crate::sysfs::nvidia::parse_driver_version;
+use crate::sysfs::{Tree, nvidia, rdma};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 /// What a host offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,13 +116,10 @@ const VERSIONED_LIBRARY: &str = "libnvidia-gpucomp.so.";
 const LIBRARY_DIRECTORIES: [&str; 5] =
     ["usr/local/nvidia/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib/nvidia"];
 
-/// As many links as the kernel follows.
-const MAX_LINKS: usize = 40;
-
 /// Looks at the host whose root is `root`. `path_variable` is the PATH to search for the toolkit; `cdi_directories` are the
 /// engine's, or [`CDI_DIRECTORIES`].
 pub fn load_host<D: AsRef<str>>(root: &Path, path_variable: &str, cdi_directories: &[D]) -> Host {
-    let tree = Tree { root };
+    let tree = Tree::new(root);
     let mut problems = Vec::new();
     let driver_version = tree.text("proc/driver/nvidia/version").and_then(|text| parse_driver_version(&text));
     Host {
@@ -153,116 +152,20 @@ pub fn locality(endpoint_is_local: bool, engine: &EngineHost, host: &Host) -> Lo
     Locality::Local
 }
 
-/// Files below a root. Paths have no leading slash.
-struct Tree<'a> {
-    root: &'a Path,
-}
-
-impl Tree<'_> {
-    fn at(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
-    }
-
-    /// Whether there is something, also a link that leads nowhere.
-    fn exists(&self, path: &str) -> bool {
-        fs::symlink_metadata(self.at(path)).is_ok()
-    }
-
-    fn text(&self, path: &str) -> Option<String> {
-        fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    fn line(&self, path: &str) -> Option<String> {
-        self.text(path).map(|text| text.trim().to_owned()).filter(|line| !line.is_empty())
-    }
-
-    /// Names in a directory, sorted; none where it is not there.
-    fn list(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.at(path)).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-
-    /// The last name of what a link leads to.
-    fn link_name(&self, path: &str) -> Option<String> {
-        let target = fs::read_link(self.at(path)).ok()?;
-        Some(target.file_name()?.to_string_lossy().into_owned())
-    }
-
-    /// The file that a path leads to, as an absolute path below the root; links stay below it.
-    fn resolve(&self, path: &str) -> Option<String> {
-        let mut links = 0;
-        let mut done: Vec<String> = Vec::new();
-        let mut todo: Vec<String> = parts(Path::new(path));
-        while let Some(part) = todo.pop() {
-            if part == ".." {
-                done.pop();
-                continue;
-            }
-            done.push(part);
-            let current = done.join("/");
-            let metadata = fs::symlink_metadata(self.at(&current)).ok()?;
-            if metadata.is_symlink() {
-                links += 1;
-                if links > MAX_LINKS {
-                    return None;
-                }
-                let target = fs::read_link(self.at(&current)).ok()?;
-                done.pop();
-                if target.is_absolute() {
-                    done.clear();
-                }
-                todo.extend(parts(&target));
-            }
-        }
-        let path = done.join("/");
-        fs::metadata(self.at(&path)).is_ok_and(|metadata| metadata.is_file()).then(|| format!("/{path}"))
-    }
-}
-
-/// The parts of a path, the last first.
-fn parts(path: &Path) -> Vec<String> {
-    let part = |component: Component<'_>| match component {
-        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-        Component::ParentDir => Some("..".to_owned()),
-        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-    };
-    path.components().rev().filter_map(part).collect()
-}
-
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 …`: the first word that is a version. The open
-/// module says `NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build …`.
-fn parse_driver_version(text: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
-    let is_version = |word: &&str| {
-        let mut numbers = word.split('.');
-        word.contains('.') && numbers.all(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
-    };
-    line.split_whitespace().find(is_version).map(str::to_owned)
-}
-
 fn load_gpus(tree: &Tree<'_>, problems: &mut Vec<String>) -> Vec<HostGpu> {
     let mut gpus = Vec::new();
-    for address in tree.list("proc/driver/nvidia/gpus") {
-        let path = format!("proc/driver/nvidia/gpus/{address}/information");
-        let Some(text) = tree.text(&path) else {
-            problems.push(format!("/{path} cannot be read"));
-            continue;
-        };
-        let field = |name: &str| {
-            let value = text.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name))?.1;
-            Some(value.trim().to_owned())
-        };
-        let Some(minor) = field("Device Minor").and_then(|minor| minor.parse().ok()) else {
-            problems.push(format!("/{path} has no device minor"));
+    for gpu in nvidia::load_gpus(tree) {
+        let path = format!("/proc/driver/nvidia/gpus/{}/information", gpu.pci_address);
+        let Some(minor) = gpu.minor else {
+            let why = if gpu.is_read { "has no device minor" } else { "cannot be read" };
+            problems.push(format!("{path} {why}"));
             continue;
         };
         gpus.push(HostGpu {
             minor,
             node: format!("/dev/nvidia{minor}"),
-            pci_address: Some(address),
-            model: field("Model"),
+            pci_address: Some(gpu.pci_address),
+            model: gpu.model,
         });
     }
     gpus.sort_by(|a, b| a.pci_address.cmp(&b.pci_address));
@@ -329,22 +232,16 @@ fn is_no_driver(path: &str) -> bool {
 }
 
 fn load_rdma_devices(tree: &Tree<'_>) -> Vec<HostRdmaDevice> {
-    let verbs: Vec<(String, String)> = tree
-        .list("sys/class/infiniband_verbs")
-        .into_iter()
-        .filter_map(|node| Some((tree.line(&format!("sys/class/infiniband_verbs/{node}/ibdev"))?, node)))
-        .collect();
     let device = |name: String| {
-        let directory = format!("sys/class/infiniband/{name}/device");
-        let node = verbs.iter().find(|(device, _)| *device == name).map(|(_, node)| format!("dev/infiniband/{node}"));
+        let node = rdma::uverbs(tree, &name).map(|node| format!("/dev/infiniband/{node}"));
         HostRdmaDevice {
-            vendor: tree.line(&format!("{directory}/vendor")),
-            pci_address: tree.link_name(&directory).filter(|name| name.contains(':')),
-            node: node.filter(|node| tree.exists(node)).map(|node| format!("/{node}")),
+            vendor: tree.line(&format!("{}/device/vendor", rdma::folder(&name))),
+            pci_address: rdma::pci_address(tree, &name),
+            node: node.filter(|node| tree.exists(node)),
             name,
         }
     };
-    tree.list("sys/class/infiniband").into_iter().map(device).collect()
+    rdma::devices(tree).into_iter().map(device).collect()
 }
 
 fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Vec<String>) -> Vec<CdiDevice> {

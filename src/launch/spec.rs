@@ -58,6 +58,8 @@ pub struct LaunchOptions {
     /// Whether the target's variables are set, too.
     pub presets: bool,
     pub force_nic: bool,
+    /// Lets NCCL take nothing but TCP between hosts.
+    pub over_socket: bool,
     pub ranks_per_gpu: u32,
     pub privileged: bool,
     /// `None`: the host's.
@@ -80,6 +82,7 @@ impl LaunchOptions {
             env: Vec::new(),
             presets: true,
             force_nic: false,
+            over_socket: false,
             ranks_per_gpu: 1,
             privileged: false,
             network: None,
@@ -186,6 +189,7 @@ pub fn plan_launch(
         presets: if options.presets { target.nccl_presets } else { &[] },
         user: &options.env,
         force_nic: options.force_nic,
+        over_socket: options.over_socket,
         library_directory: access.library_directory,
         access: &access.variables,
     });

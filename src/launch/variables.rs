@@ -27,6 +27,8 @@ const CLEARED: [&str; 2] = [DEBUG_SUBSYS, "NCCL_DEBUG_FILE"];
 const ALWAYS: [(&str, &str); 2] = [("NCCL_DEBUG", "INFO"), ("IBV_SHOW_WARNINGS", "1")];
 
 /// What keeps NCCL from any way between GPUs of one host but the network (NVIDIA/nccl `src/transport/p2p.cc`, `shm.cc`,
+/// What makes NCCL take TCP, whatever it would take otherwise (NVIDIA/nccl, "Environment variables").
+const OVER_SOCKET: [(&str, &str); 2] = [("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "Socket")];
 /// `nvls.cc`).
 const FORCE_NIC: [(&str, &str); 3] = [("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"), ("NCCL_NVLS_ENABLE", "0")];
 
@@ -83,6 +85,8 @@ pub struct Sources<'a> {
     pub presets: &'a [(&'a str, &'a str)],
     pub user: &'a [UserVariable],
     pub force_nic: bool,
+    /// The same run once more, over TCP.
+    pub over_socket: bool,
     /// A directory to be searched before all others for libraries.
     pub library_directory: Option<&'a str>,
     /// What the way to the GPUs needs.
@@ -162,13 +166,18 @@ fn settings_of_the_run(
     for setting in sources.access {
         set(*setting);
     }
+    if sources.over_socket {
+        for setting in OVER_SOCKET {
+            set(setting);
+        }
+    }
     let disables = |value: &str| parse_number(value).is_some_and(|number| number != 0);
     let in_force = match given(IB_DISABLE).into_iter().next() {
         Some((Origin::User, _)) => None,
         Some((_, value)) => Some(value),
         None => file_setting(sources, IB_DISABLE).map(|(_, value)| value),
     };
-    if in_force.is_some_and(|value| disables(&value)) {
+    if in_force.is_some_and(|value| disables(&value)) && !sources.over_socket {
         set((IB_DISABLE, "0"));
     }
     if let Some(directory) = sources.library_directory {
@@ -303,6 +312,7 @@ mod tests {
         let sources = Sources {
             image: &image,
             force_nic: true,
+            over_socket: false,
             library_directory: Some("/drv"),
             access: &[("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")],
             ..Sources::default()

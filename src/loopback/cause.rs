@@ -1,7 +1,7 @@
 //! Why a step failed: from the step, its error and what is known of the device and the process.
 
-use super::gid::Slot;
 use super::verbs::{Errno, WC_RETRY_EXC_ERR};
+use crate::facts::devices::Gid;
 use crate::facts::loopback::{Cause, Step, StepError, VerbsTransport};
 use rustix::io::Errno as System;
 
@@ -13,8 +13,8 @@ pub struct Situation {
     pub memlock_bytes: Option<u64>,
     /// What the run registers.
     pub wanted_bytes: u64,
-    /// The port's GID table.
-    pub gids: Vec<Slot>,
+    /// The slots of the port's GID table that are in use.
+    pub gids: Vec<Gid>,
     pub gid_index: u32,
     /// The GID is used: always on Ethernet.
     pub is_global: bool,
@@ -53,26 +53,26 @@ fn of_errno(step: Step, code: Errno, situation: &Situation) -> Option<Cause> {
 
 /// A slot that holds no GID.
 pub fn unusable(situation: &Situation) -> Option<Cause> {
-    let slot = usize::try_from(situation.gid_index).ok().and_then(|index| situation.gids.get(index));
-    if !situation.is_global || slot.is_some_and(|slot| !slot.is_empty()) {
+    if !situation.is_global || situation.gids.iter().any(|gid| gid.index == situation.gid_index) {
         return None;
     }
-    let usable = (0..).zip(&situation.gids).filter(|(_, slot)| slot.is_routable()).map(|(index, _)| index).collect();
+    let usable = situation.gids.iter().filter(|gid| gid.is_routable()).map(|gid| gid.index).collect();
     Some(Cause::GidUnusable { index: situation.gid_index, usable })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::gid;
     use crate::loopback::verbs::errno_error;
 
     fn situation() -> Situation {
-        let slot = |gid: &str| Slot { gid: gid.parse().unwrap(), kind: Some("RoCE v2".to_owned()) };
+        let slot = |(index, text)| gid::gid(index, text, Some("RoCE v2".to_owned()), None);
         Situation {
             transport: VerbsTransport::Infiniband,
             memlock_bytes: None,
             wanted_bytes: 1 << 25,
-            gids: ["fe80::1", "::ffff:10.9.0.1", "::"].map(slot).to_vec(),
+            gids: (0..).zip(["fe80::1", "::ffff:10.9.0.1", "::"]).filter_map(slot).collect(),
             gid_index: 1,
             is_global: true,
         }

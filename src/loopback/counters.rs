@@ -1,16 +1,16 @@
 //! What the counters of a port say about traffic that a device sent to itself.
 
-use crate::agent::counters::Counters;
 use crate::facts::loopback::{CounterRise, CounterUnit};
-use std::fs;
+use crate::sysfs::Tree;
+use crate::sysfs::rdma::{Traffic, port_folder, traffic};
 use std::path::{Path, PathBuf};
 
 /// A port's counters at one moment.
 pub struct Before {
-    class: PathBuf,
-    device: String,
-    port: u32,
-    bytes: Counters,
+    root: PathBuf,
+    /// Below the root.
+    folder: String,
+    bytes: Option<Traffic>,
     packets: Option<(u64, u64)>,
 }
 
@@ -18,57 +18,56 @@ pub struct Before {
 const PACKETS: [&str; 2] = ["hw_counters/sent_pkts", "hw_counters/rcvd_pkts"];
 
 impl Before {
-    /// Reads them, below `/sys/class`.
-    pub fn read(class: &Path, device: &str, port: u32) -> Before {
-        Before {
-            class: class.to_path_buf(),
-            device: device.to_owned(),
-            port,
-            bytes: Counters::read(class),
-            packets: packets(class, device, port),
-        }
+    /// Reads them, below the root that has `sys`.
+    pub fn read(root: &Path, device: &str, port: u32) -> Before {
+        let folder = port_folder(device, &port.to_string());
+        let tree = Tree::new(root);
+        let (bytes, packets) = (traffic(&tree, &folder), packets(&tree, &folder));
+        Before { root: root.to_path_buf(), folder, bytes, packets }
     }
 
     /// How much they rose since, beside what `moved_bytes` must have added: in packets of `mtu_bytes` where there is no counter
     /// of bytes.
     pub fn rise(&self, moved_bytes: u64, mtu_bytes: Option<u32>) -> Option<CounterRise> {
-        let deltas = Counters::read(&self.class).since(&self.bytes);
-        let mine = deltas.into_iter().find(|delta| delta.device == self.device && delta.port == Some(self.port));
-        if let Some(delta) = mine {
+        let tree = Tree::new(&self.root);
+        // One that was set back counts from zero.
+        let rise = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after);
+        if let Some(before) = &self.bytes {
+            let after = traffic(&tree, &self.folder).filter(|after| after.source == before.source)?;
             return Some(CounterRise {
-                source: delta.source,
+                source: after.source,
                 unit: CounterUnit::Bytes,
-                sent: delta.sent_bytes,
-                received: delta.received_bytes,
+                sent: rise(before.sent_bytes, after.sent_bytes),
+                received: rise(before.received_bytes, after.received_bytes),
                 expected: moved_bytes,
             });
         }
-        let (before, after) = (self.packets?, packets(&self.class, &self.device, self.port)?);
+        let (before, after) = (self.packets?, packets(&tree, &self.folder)?);
         Some(CounterRise {
             source: PACKETS[0].to_owned(),
             unit: CounterUnit::Packets,
-            sent: after.0.saturating_sub(before.0),
-            received: after.1.saturating_sub(before.1),
+            sent: rise(before.0, after.0),
+            received: rise(before.1, after.1),
             expected: moved_bytes.div_ceil(u64::from(mtu_bytes?)),
         })
     }
 }
 
-fn packets(class: &Path, device: &str, port: u32) -> Option<(u64, u64)> {
-    let folder = class.join("infiniband").join(device).join("ports").join(port.to_string());
-    let read = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok();
+fn packets(tree: &Tree<'_>, folder: &str) -> Option<(u64, u64)> {
+    let read = |file: &str| tree.number(&format!("{folder}/{file}"));
     Some((read(PACKETS[0])?, read(PACKETS[1])?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn bytes_where_they_are_counted_else_packets() {
         let tree = tempfile::tempdir().unwrap();
         let write = |path: &str, value: u64| {
-            let path = tree.path().join("infiniband").join(path);
+            let path = tree.path().join("sys/class/infiniband").join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("{value}\n")).unwrap();
         };

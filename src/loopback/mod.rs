@@ -6,7 +6,6 @@
 
 mod cause;
 mod counters;
-mod gid;
 mod pattern;
 mod transfer;
 pub mod verbs;
@@ -15,7 +14,7 @@ use crate::facts::loopback::{
     Cause, DeviceLoopback, LoopbackFailure, LoopbackReport, SCHEMA_VERSION, Step, StepError, VerbsTransport,
 };
 use crate::facts::run::LoadedLibrary;
-use std::collections::BTreeMap;
+use crate::sysfs::{Tree, rdma};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -54,7 +53,8 @@ impl Default for Options {
 
 /// How long a thread that is past its time may take to say so.
 const GRACE: Duration = Duration::from_secs(2);
-const SYS_CLASS: &str = "/sys/class";
+/// Where `sys` is.
+const ROOT: &str = "/";
 const NODES: &str = "/dev/infiniband";
 
 /// Where a thread is, and what it found so far.
@@ -128,7 +128,7 @@ pub fn run(options: &Options) -> LoopbackReport {
         return report;
     }
     let mut devices = listed.devices;
-    devices.extend(unlisted(Path::new(SYS_CLASS), &devices));
+    devices.extend(unlisted(&Tree::new(Path::new(ROOT)), &devices));
     let known: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
     if let Some(name) = &options.device {
         devices.retain(|device| device.name == *name);
@@ -181,25 +181,11 @@ fn list(progress: &Progress<Listed>) {
 }
 
 /// Devices of sysfs that libibverbs leaves out: those without a node, or without a provider.
-fn unlisted(class: &Path, listed: &[DeviceLoopback]) -> Vec<DeviceLoopback> {
-    let names = |folder: &Path| -> Vec<String> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-    };
-    // uverbs0 → rxe_0
-    let folder = class.join("infiniband_verbs");
-    let nodes: BTreeMap<String, String> = names(&folder)
-        .into_iter()
-        .filter_map(|node| {
-            let device = fs::read_to_string(folder.join(&node).join("ibdev")).ok()?;
-            Some((device.trim().to_owned(), node))
-        })
-        .collect();
-    let mut found = names(&class.join("infiniband"));
-    found.sort();
+fn unlisted(tree: &Tree<'_>, listed: &[DeviceLoopback]) -> Vec<DeviceLoopback> {
+    let mut found = rdma::devices(tree);
     found.retain(|name| listed.iter().all(|device| device.name != *name));
     let left_out = found.into_iter().map(|name| {
-        let node = nodes.get(&name).cloned().unwrap_or_default();
+        let node = rdma::uverbs(tree, &name).unwrap_or_default();
         let cause = node_problem(&node).unwrap_or(Cause::NoProvider);
         let error = StepError::Other { detail: format!("libibverbs does not list {name}") };
         let failure = LoopbackFailure { step: Step::DeviceList, error, cause: Some(cause) };
@@ -270,7 +256,7 @@ mod tests {
     fn devices_that_the_library_leaves_out_are_named() {
         let tree = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
-            let path = tree.path().join(path);
+            let path = tree.path().join("sys/class").join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
@@ -285,7 +271,7 @@ mod tests {
             failure: None,
             ports: Vec::new(),
         };
-        let found = unlisted(tree.path(), &[listed]);
+        let found = unlisted(&Tree::new(tree.path()), &[listed]);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), found[0].node.as_str()), ("erdma_1", "uverbs77"));
         let failure = found[0].failure.as_ref().unwrap();

@@ -3,14 +3,16 @@
 
 use super::cause::{self, Situation};
 use super::counters::Before;
-use super::gid::{self, Slot};
 use super::verbs::{self, Address, Batch, Context, Domain, Errno, Link, QueuePair, Region, Verbs};
-use super::{Options, Progress, SYS_CLASS, node_problem, pattern};
+use super::{Options, Progress, ROOT, node_problem, pattern};
+use crate::devices::gid;
+use crate::facts::devices::Gid;
 use crate::facts::loopback::{
     Cause, DeviceLimits, DeviceLoopback, GidChoice, LoopbackFailure, Path, PathLoopback, PortAttributes, PortLoopback,
     SizeRow, Step, StepError, UsedGid, VerbsTransport,
 };
 use crate::facts::run::Failure;
+use crate::sysfs::{Tree, rdma};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::net::Ipv6Addr;
@@ -112,6 +114,11 @@ fn device_limits(attributes: &verbs::DeviceAttr) -> DeviceLimits {
     }
 }
 
+/// A GID as sysfs has it.
+fn words_of(raw: [u8; 16]) -> String {
+    Ipv6Addr::from(raw).segments().map(|segment| format!("{segment:04x}")).join(":")
+}
+
 /// As `0016:3eff:fe2c:6aad`.
 fn guid(bytes: [u8; 8]) -> String {
     let parts: Vec<String> = bytes.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
@@ -197,7 +204,7 @@ impl Port<'_> {
             timeout: ACK_TIMEOUT,
             retries: RETRIES,
         };
-        let before = Before::read(std::path::Path::new(SYS_CLASS), self.device, found.port);
+        let before = Before::read(std::path::Path::new(ROOT), self.device, found.port);
         let address = Address { number: 0, gid: gid.1, lid: attributes.lid };
         for path in [Path::Itself, Path::Pair] {
             let mut moved = PathLoopback { path, rows: Vec::new(), failure: None };
@@ -225,12 +232,12 @@ impl Port<'_> {
 
     fn situation(&self, length: u32, is_infiniband: bool) -> Situation {
         self.progress.at(Step::QueryGid);
-        let slots = (0..length).map(|index| {
-            let gid = self.context.query_gid(self.port, index).unwrap_or_default();
-            let path = format!("{SYS_CLASS}/infiniband/{}/ports/{}/gid_attrs/types/{index}", self.device, self.port);
-            let is_empty = gid == [0; 16];
-            let kind = if is_empty { None } else { fs::read_to_string(path).ok() };
-            Slot { gid: Ipv6Addr::from(gid), kind: kind.map(|kind| kind.trim().to_owned()) }
+        let folder = rdma::port_folder(self.device, &self.port.to_string());
+        let tree = Tree::new(std::path::Path::new(ROOT));
+        let slots = (0..length).filter_map(|index| {
+            let raw = self.context.query_gid(self.port, index).ok().filter(|raw| *raw != [0; 16])?;
+            let attribute = |name: &str| tree.line(&format!("{folder}/gid_attrs/{name}/{index}"));
+            gid::gid(index, &words_of(raw), attribute("types"), attribute("ndevs"))
         });
         Situation {
             transport: self.transport,
@@ -244,7 +251,7 @@ impl Port<'_> {
 
     /// The GID to use.
     fn gid(&self, situation: &mut Situation, is_infiniband: bool) -> StepResult<(UsedGid, [u8; 16])> {
-        let chosen = u32::try_from(gid::nccl_choice(&situation.gids, is_infiniband)).unwrap_or(0);
+        let chosen = gid::nccl_choice(&situation.gids, is_infiniband).map_or(0, |choice| choice.index);
         let chosen_by = if self.options.gid_index.is_some() { GidChoice::Asked } else { GidChoice::Nccl };
         let index = self.options.gid_index.unwrap_or(chosen);
         situation.gid_index = index;
@@ -254,16 +261,18 @@ impl Port<'_> {
             let detail = format!("index {index}: a queue pair takes none above {}", u8::MAX);
             return Err((Step::QueryGid, StepError::Other { detail }));
         }
-        let slot = usize::try_from(index).ok().and_then(|index| situation.gids.get(index));
-        let kind = slot.and_then(|slot| slot.kind.clone());
-        let is_routable = is_infiniband || slot.is_some_and(Slot::is_routable);
-        let path = format!("{SYS_CLASS}/infiniband/{}/ports/{}/gid_attrs/ndevs/{index}", self.device, self.port);
-        let interface = fs::read_to_string(path).ok().map(|name| name.trim().to_owned());
-        let is_here = |name: &String| std::path::Path::new(SYS_CLASS).join("net").join(name).exists();
-        let is_interface_here = interface.as_ref().is_some_and(is_here);
-        let segments = Ipv6Addr::from(raw).segments().map(|segment| format!("{segment:04x}"));
-        let gid =
-            UsedGid { index, gid: segments.join(":"), kind, is_routable, interface, is_interface_here, chosen_by };
+        let slot = situation.gids.iter().find(|gid| gid.index == index);
+        let interface = slot.and_then(|slot| slot.netdev.clone());
+        let tree = Tree::new(std::path::Path::new(ROOT));
+        let gid = UsedGid {
+            index,
+            gid: words_of(raw),
+            kind: slot.and_then(|slot| slot.kind.clone()),
+            is_routable: is_infiniband || slot.is_some_and(Gid::is_routable),
+            is_interface_here: interface.as_ref().is_some_and(|name| tree.exists(&format!("sys/class/net/{name}"))),
+            interface,
+            chosen_by,
+        };
         Ok((gid, raw))
     }
 

@@ -1,7 +1,7 @@
 //! What the logs of all processes add up to.
 
+use super::rank::{RankEvidence, Transport, Warnings};
 use super::rdma::{GpuDirect, is_verbs_network};
-use super::state::{RankEvidence, Transport, Warnings};
 use crate::versions::{NcclVersion, parse_nccl_version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,10 +158,11 @@ impl NcclEvidence {
         self.transports.iter().map(|transport| transport.lines).sum()
     }
 
-    /// Processes that loaded different NCCLs: the distinct versions, lowest first; else nothing.
+    /// The distinct versions, lowest first, where the log names more than one; else nothing. A line without a prefix is some
+    /// process's, too.
     pub fn version_skew(&self) -> Vec<NcclVersion> {
-        let printed = self.versions.iter().filter(|version| version.processes > 0);
-        let distinct: BTreeSet<NcclVersion> = printed.filter_map(|version| parse_nccl_version(&version.text)).collect();
+        let distinct: BTreeSet<NcclVersion> =
+            self.versions.iter().filter_map(|version| parse_nccl_version(&version.text)).collect();
         if distinct.len() > 1 { distinct.into_iter().collect() } else { Vec::new() }
     }
 
@@ -185,7 +186,8 @@ impl NcclEvidence {
 
 fn versions(ranks: &[RankEvidence], rest: &RankEvidence) -> Vec<VersionUse> {
     let mut versions: Vec<VersionUse> = Vec::new();
-    let printed = ranks.iter().map(|rank| (rank.version.as_ref(), 1)).chain([(rest.version.as_ref(), 0)]);
+    let bare = rest.version.iter().chain(&rest.other_versions).map(|version| (Some(version), 0));
+    let printed = ranks.iter().map(|rank| (rank.version.as_ref(), 1)).chain(bare);
     for (text, processes) in printed.filter_map(|(text, processes)| Some((text?, processes))) {
         match versions.iter_mut().find(|version| version.text == *text) {
             Some(version) => version.processes += processes,

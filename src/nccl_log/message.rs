@@ -4,6 +4,7 @@
 //! `net_socket.cc`; ranks `src/init.cc`; all v2.4 to v2.30.
 
 use super::line::parse_u32;
+use crate::nccl_settings::MAX_INTERFACES;
 use serde::{Deserialize, Serialize};
 
 /// Reads a text from its beginning.
@@ -259,7 +260,7 @@ pub(super) fn parse_interfaces(text: &str) -> Vec<SocketInterface> {
         let whole = !name.is_empty() && !address.is_empty();
         whole.then(|| SocketInterface { name: name.to_owned(), address: address.to_owned() })
     };
-    text.split_whitespace().filter_map(entry).take(16).collect()
+    text.split_whitespace().filter_map(entry).take(MAX_INTERFACES).collect()
 }
 
 /// A rank of a communicator.

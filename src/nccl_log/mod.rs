@@ -7,19 +7,25 @@
 //! NCCL 2.4 to 2.30 are known; shapes and sources stand in the modules.
 
 mod causes;
+mod channels;
 mod evidence;
 pub mod line;
+mod meaning;
 mod message;
+mod rank;
 mod rdma;
-mod state;
+mod reader;
+mod room;
 mod stream;
 
-pub use causes::{Cause, Fault, GidEntry, Hints, Limit, RdmaDeviceHint, explain_nccl_log};
+pub use causes::{Cause, Fault, GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint, explain_nccl_log};
 pub use evidence::{DeviceUse, NcclEvidence, TransportUse, VersionUse};
 pub use message::{Direction, IbDevice, IbPort, Membership, SocketInterface};
+pub use rank::{ChannelGroup, Counted, Phase, PluginState, PluginUse, RankEvidence, Transport, Warnings};
 pub use rdma::{
     CounterReading, DeviceBytes, ExpectedBytes, GpuDirect, Observed, RdmaReason, RdmaUse, RdmaVerdict,
     is_verbs_network, judge_rdma,
 };
-pub use state::{ChannelGroup, Counted, Phase, PluginState, PluginUse, RankEvidence, RankLog, Transport, Warnings};
+pub use reader::RankLog;
+pub use room::Room;
 pub use stream::{Interleaved, Logs, MAX_PROCESSES};

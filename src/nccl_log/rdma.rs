@@ -6,7 +6,7 @@
 //! that its network is `Socket`. Bandwidth plays no part.
 
 use super::evidence::NcclEvidence;
-use super::state::Transport;
+use super::rank::Transport;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -165,6 +165,7 @@ impl fmt::Display for RdmaReason {
             R::SocketChannels { lines, rdma_lines } => {
                 write!(f, "{lines} channel lines are via NET/Socket, beside {rdma_lines} via RDMA")
             }
+            R::SocketNetwork { processes: 1 } => f.write_str("NCCL chose the network Socket (1 process)"),
             R::SocketNetwork { processes } => write!(f, "NCCL chose the network Socket ({processes} processes)"),
             R::OtherNetwork { name, lines } => {
                 write!(f, "{lines} channel lines are via NET/{name}, which is not known to be ibverbs")

@@ -2,7 +2,9 @@
 
 use super::evidence::NcclEvidence;
 use super::line::{Level, Record, Sink, split_records, strip_ansi};
-use super::state::RankLog;
+use super::rank::RankEvidence;
+use super::reader::RankLog;
+use super::room::Room;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
@@ -13,7 +15,7 @@ pub const MAX_PROCESSES: usize = 65_536;
 const MAX_LINE: usize = 16 * 1024;
 
 /// Tells the records of a stream apart by host and process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Interleaved {
     processes: Processes,
     /// The beginning of a line whose end has not come.
@@ -21,9 +23,27 @@ pub struct Interleaved {
     plain: Vec<u8>,
 }
 
+impl Default for Interleaved {
+    fn default() -> Interleaved {
+        Interleaved::within(Room::ALL)
+    }
+}
+
 impl Interleaved {
+    /// A stream whose processes keep no more than `room`, together.
+    pub fn within(room: Room) -> Interleaved {
+        let processes =
+            Processes { logs: Vec::new(), places: Places::default(), rest: RankLog::default(), left_out: 0, room };
+        Interleaved { processes, partial: Vec::new(), plain: Vec::new() }
+    }
+
     /// Takes the next bytes.
-    pub fn push(&mut self, mut bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.push_with(bytes, &mut |_| {});
+    }
+
+    /// Takes the next bytes; `other` gets every line without a record of NCCL, without colours.
+    pub fn push_with(&mut self, mut bytes: &[u8], other: &mut dyn FnMut(&[u8])) {
         if !self.partial.is_empty() {
             let end = memchr::memchr(b'\n', bytes);
             let piece = &bytes[..end.unwrap_or(bytes.len())];
@@ -32,7 +52,7 @@ impl Interleaved {
             let Some(end) = end else { return };
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.partial);
-            self.line(&line);
+            self.line(&line, other);
             self.partial = line;
             self.partial.clear();
         }
@@ -41,9 +61,9 @@ impl Interleaved {
         for end in memchr::memchr_iter(b'\n', bytes) {
             let line = &bytes[start..end.min(start + MAX_LINE)];
             if has_colours {
-                self.line(line)
+                self.line(line, other)
             } else {
-                self.plain_line(line)
+                self.plain_line(line, other)
             }
             start = end + 1;
         }
@@ -52,89 +72,112 @@ impl Interleaved {
 
     /// Takes one line, without its line feed.
     pub fn push_line(&mut self, line: &[u8]) {
-        self.line(&line[..line.len().min(MAX_LINE)]);
+        self.line(&line[..line.len().min(MAX_LINE)], &mut |_| {});
     }
 
     /// The end of the stream: a last line may lack its line feed.
-    pub fn finish(mut self) -> Logs {
-        let line = std::mem::take(&mut self.partial);
-        self.line(&line);
-        Logs { ranks: self.processes.logs, rest: self.processes.rest, left_out: self.processes.left_out }
+    pub fn finish(self) -> Logs {
+        self.finish_with(&mut |_| {})
     }
 
-    fn line(&mut self, line: &[u8]) {
-        if memchr::memchr(0x1b, line).is_some() {
-            strip_ansi(line, &mut self.plain);
-            split_records(&self.plain, &mut self.processes);
-        } else {
-            self.plain_line(line);
+    /// As [`Interleaved::finish`]; `other` gets the last line where it has no record.
+    pub fn finish_with(mut self, other: &mut dyn FnMut(&[u8])) -> Logs {
+        let line = std::mem::take(&mut self.partial);
+        self.line(&line, other);
+        let Processes { logs, rest, left_out, room, .. } = self.processes;
+        Logs {
+            ranks: logs.into_iter().map(RankLog::into_evidence).collect(),
+            rest: rest.into_evidence(),
+            left_out,
+            room,
         }
     }
 
-    fn plain_line(&mut self, line: &[u8]) {
+    fn line(&mut self, line: &[u8], other: &mut dyn FnMut(&[u8])) {
+        if memchr::memchr(0x1b, line).is_some() {
+            strip_ansi(line, &mut self.plain);
+            split_records(&self.plain, &mut Both { processes: &mut self.processes, other });
+        } else {
+            self.plain_line(line, other);
+        }
+    }
+
+    fn plain_line(&mut self, line: &[u8], other: &mut dyn FnMut(&[u8])) {
         if !line.is_empty() {
-            split_records(line, &mut self.processes);
+            split_records(line, &mut Both { processes: &mut self.processes, other });
         }
     }
 }
 
 /// The logs that a stream was made of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Logs {
     /// In the order in which they came up.
-    pub ranks: Vec<RankLog>,
+    pub ranks: Vec<RankEvidence>,
     /// Lines without a prefix.
-    pub rest: RankLog,
-    /// Records of processes past [`MAX_PROCESSES`].
+    pub rest: RankEvidence,
+    /// Records of processes past [`MAX_PROCESSES`], or past the room there is.
     pub left_out: u64,
+    /// What is left, for another stream of the same run.
+    pub room: Room,
 }
 
 impl Logs {
     /// What they add up to.
-    pub fn evidence(&self) -> NcclEvidence {
-        NcclEvidence::of(self.ranks.iter().map(RankLog::evidence), &self.rest.evidence())
+    pub fn evidence(self) -> NcclEvidence {
+        NcclEvidence::of(self.ranks, &self.rest)
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Processes {
     logs: Vec<RankLog>,
     places: Places,
     rest: RankLog,
     left_out: u64,
+    room: Room,
 }
 
-impl Sink for Processes {
+/// Records go to their processes, other lines to the rest and to whoever reads them, too.
+struct Both<'a> {
+    processes: &'a mut Processes,
+    other: &'a mut dyn FnMut(&[u8]),
+}
+
+impl Sink for Both<'_> {
     fn knows(&self, host: &[u8], pid: u32) -> bool {
-        self.places.find(host, pid).is_ok()
+        self.processes.places.find(host, pid).is_ok()
     }
 
     fn take(&mut self, record: &Record<'_>) {
+        let Processes { logs, places, rest, left_out, room } = &mut *self.processes;
         if record.level == Level::Other {
-            self.rest.push(record);
+            rest.push_within(record, room);
+            (self.other)(record.message);
             return;
         }
-        match self.places.find(record.host, record.pid) {
-            Ok(at) => self.logs[at].push(record),
-            Err(_) if self.logs.len() >= MAX_PROCESSES => self.left_out += 1,
-            Err(key) => {
-                self.places.insert(key, self.logs.len());
+        match places.find(record.host, record.pid) {
+            Ok(at) => logs[at].push_within(record, room),
+            Err(key) if logs.len() < MAX_PROCESSES && room.take(RankLog::BYTES) => {
+                places.insert(key, record.host, record.pid, logs.len());
                 let mut log = RankLog::default();
-                log.push(record);
-                self.logs.push(log);
+                log.push_within(record, room);
+                logs.push(log);
             }
+            Err(_) => *left_out += 1,
         }
     }
 }
 
-/// Host and process → where its log is: open addressing, so that a lookup is one line of cache.
-///
-/// A place is found by a hash of 64 bits with a random key; that two of 65,536 processes share one has a chance of 1e-10.
+/// Host and process → where its log is: open addressing, so that a lookup is one line of cache, and the host's name.
 #[derive(Debug)]
 struct Places {
     /// A power of two, at most half full. `Place::log` is one more than the log's place; zero: free.
     slots: Vec<Place>,
     used: usize,
+    /// Names of the hosts: many processes share one.
+    hosts: Vec<Box<[u8]>>,
+    /// Random, so that nobody can choose names that fall together.
     seed: u64,
 }
 
@@ -142,11 +185,14 @@ struct Places {
 struct Place {
     key: u64,
     log: u32,
+    pid: u32,
+    host: u32,
 }
 
 impl Default for Places {
     fn default() -> Places {
-        Places { slots: vec![Place::default(); 64], used: 0, seed: RandomState::new().hash_one(0) }
+        let seed = RandomState::new().hash_one(0);
+        Places { slots: vec![Place::default(); 64], used: 0, hosts: Vec::new(), seed }
     }
 }
 
@@ -154,36 +200,53 @@ impl Places {
     /// The log of a process, or the key to put one at.
     fn find(&self, host: &[u8], pid: u32) -> Result<usize, u64> {
         let key = self.key(host, pid);
-        match self.slots[self.slot(key)] {
-            Place { log: 0, .. } => Err(key),
-            Place { log, .. } => Ok(log as usize - 1),
+        let mut slot = self.first_slot(key);
+        loop {
+            let place = &self.slots[slot];
+            if place.log == 0 {
+                return Err(key);
+            }
+            // Equal keys are most likely of one process, but only the name says so.
+            if place.key == key && place.pid == pid && *self.hosts[place.host as usize] == *host {
+                return Ok(place.log as usize - 1);
+            }
+            slot = (slot + 1) & (self.slots.len() - 1);
         }
     }
 
-    fn insert(&mut self, key: u64, log: usize) {
+    /// Puts in a process that is not there.
+    fn insert(&mut self, key: u64, host: &[u8], pid: u32, log: usize) {
         if 2 * (self.used + 1) > self.slots.len() {
             let old = std::mem::take(&mut self.slots);
             self.slots = vec![Place::default(); 2 * old.len()];
-            for place in old.into_iter().filter(|place| place.log > 0) {
-                let slot = self.slot(place.key);
-                self.slots[slot] = place;
-            }
+            old.into_iter().filter(|place| place.log > 0).for_each(|place| self.put(place));
         }
-        let slot = self.slot(key);
-        // At most MAX_PROCESSES.
-        self.slots[slot] = Place { key, log: u32::try_from(log + 1).unwrap_or(u32::MAX) };
+        // The ranks of a host come up near one another; where they do not, a name is kept twice.
+        let near = self.hosts.len().saturating_sub(64);
+        let host = match self.hosts[near..].iter().position(|known| **known == *host) {
+            Some(at) => near + at,
+            None => {
+                self.hosts.push(host.into());
+                self.hosts.len() - 1
+            }
+        };
+        // Both are at most MAX_PROCESSES.
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.put(Place { key, log: narrow(log + 1), pid, host: narrow(host) });
         self.used += 1;
     }
 
-    /// Where a key is, or would be.
-    fn slot(&self, key: u64) -> usize {
-        let mask = self.slots.len() - 1;
-        // The high half of the key is as random as the low one.
-        let mut slot = (key >> 32) as usize & mask;
-        while self.slots[slot].log > 0 && self.slots[slot].key != key {
-            slot = (slot + 1) & mask;
+    fn put(&mut self, place: Place) {
+        let mut slot = self.first_slot(place.key);
+        while self.slots[slot].log > 0 {
+            slot = (slot + 1) & (self.slots.len() - 1);
         }
-        slot
+        self.slots[slot] = place;
+    }
+
+    fn first_slot(&self, key: u64) -> usize {
+        // The high half of the key is as random as the low one.
+        (key >> 32) as usize & (self.slots.len() - 1)
     }
 
     /// Folded multiplication over words of eight bytes.
@@ -201,5 +264,28 @@ impl Places {
         let mut last = [0; 8];
         last[..words.remainder().len()].copy_from_slice(words.remainder());
         mix(mix(state, u64::from_le_bytes(last)), self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name decides, not the hash.
+    #[test]
+    fn processes_whose_hashes_are_alike() {
+        let mut places = Places::default();
+        let key = places.key(b"host-a", 1);
+        places.insert(key, b"host-b", 1, 0);
+        places.insert(key, b"host-a", 2, 1);
+        assert_eq!(places.find(b"host-a", 1), Err(key));
+        places.insert(key, b"host-a", 1, 2);
+        assert_eq!(places.find(b"host-a", 1), Ok(2));
+        for number in 0..1000 {
+            let key = places.key(b"host-c", number);
+            places.insert(key, b"host-c", number, 3 + number as usize);
+        }
+        assert_eq!(places.find(b"host-a", 1), Ok(2));
+        assert_eq!((places.find(b"host-c", 999), places.hosts.len()), (Ok(1002), 3));
     }
 }

@@ -19,7 +19,7 @@ pub fn write_github(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         Verdict::Pass => "notice",
         Verdict::Fail | Verdict::Unknown => "error",
     };
-    let message = format!("{}\n{}", super::visible(&report.headline()), report.image.reference);
+    let message = format!("{}\n{}", super::visible(&report.headline()), report.subject());
     writeln!(out, "::{level} title=rdmaprep::{}", escape_data(&message))
 }
 

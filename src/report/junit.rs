@@ -4,16 +4,18 @@
 //! not count is a passed test with the warning as its output.
 
 use super::{Report, details, status_word};
-use crate::checks::{self, Check, Finding, Status, Verdict};
+use crate::checks::{self, Finding, Status, Verdict};
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use std::io::{self, Write};
 
 /// Writes the report as JUnit XML.
 pub fn write_junit(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    let mut suite = TestSuite::new(format!("{} for {}", report.image.reference, report.target));
+    let mut suite = TestSuite::new(format!("{} for {}", report.subject(), report.target));
     suite.add_property(("rdmaprep.version", report.rdmaprep_version.as_str()));
     suite.add_property(("rdmaprep.target", report.target.as_str()));
-    suite.add_property(("rdmaprep.image.id", report.image.id.as_str()));
+    if let Some(image) = &report.image {
+        suite.add_property(("rdmaprep.image.id", image.id.as_str()));
+    }
     if let Some(run) = &report.run {
         suite.add_property(("rdmaprep.rdma", super::visible(&run.rdma_line()).trim_start_matches("RDMA: ")));
         if let Some(average) = run.average_busbw_gb_per_s {
@@ -43,7 +45,11 @@ fn test_case(report: &Report, finding: &Finding) -> TestCase {
         (Status::Pass, _) => TestCaseStatus::success(),
     };
     let mut case = TestCase::new(finding.check.as_str(), status);
-    let part = if checks::by_id(&finding.check).is_some_and(Check::is_of_a_run) { "preflight." } else { "" };
+    let part = match checks::by_id(&finding.check) {
+        Some(check) if check.is_of_a_run() => "preflight.",
+        Some(check) if check.is_of_a_host() => "host.",
+        Some(_) | None => "",
+    };
     case.set_classname(format!("rdmaprep.{part}{}", report.target));
     if let Some(warning) = warning {
         case.set_system_out(warning);

@@ -2,6 +2,8 @@
 //!
 //! Writers take a `&mut dyn Write`; nothing here decides or prints on its own.
 
+mod devices;
+mod explanation;
 mod github;
 mod junit;
 pub mod loopback;
@@ -13,17 +15,22 @@ mod run_text;
 mod sarif;
 mod schema;
 mod text;
+mod traffic;
 
+pub use devices::{write_devices, write_host_check};
+pub use explanation::write_log_explanation;
 pub use github::write_github;
 pub use junit::write_junit;
 pub use nccl_tests::write_nccl_tests;
 pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
-pub use run::{MeasuredReport, RowReport, RunReport};
+pub use run::{MeasuredReport, RowReport, RunReport, SocketReport};
 pub use run_text::write_preflight;
 pub use sarif::write_sarif;
 pub use text::{Style, write_check, write_diff, write_facts};
+pub use traffic::{Totals, write_sample, write_totals};
 
 use crate::checks::{Bar, Finding, Status, Verdict};
+use crate::facts::devices::DeviceFacts;
 use crate::facts::run::RunFacts;
 use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::PolicyUse;
@@ -34,7 +41,7 @@ use std::borrow::Cow;
 /// Version of the report's JSON form.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The result of `check` and of `preflight`.
+/// The result of `check`, of `preflight` and of `devices --check`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
@@ -50,11 +57,16 @@ pub struct Report {
     /// What a policy changed; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyUse>,
-    pub image: ImageIdentity,
+    /// The image; absent where a host was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageIdentity>,
     pub findings: Vec<Finding>,
     /// The run of a preflight; absent where only the image was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunReport>,
+    /// The host that was judged; absent where an image was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<DeviceFacts>,
 }
 
 impl Report {
@@ -65,18 +77,8 @@ impl Report {
         fail_on: Bar,
         policy: Option<PolicyUse>,
     ) -> Report {
-        Report {
-            schema_version: SCHEMA_VERSION,
-            rdmaprep_version: env!("CARGO_PKG_VERSION").to_owned(),
-            target: target.id.to_owned(),
-            fabric: target.fabric.id.to_owned(),
-            verdict: crate::checks::verdict(&findings, fail_on),
-            fail_on,
-            policy,
-            image: facts.image.clone(),
-            findings,
-            run: None,
-        }
+        let report = Report::bare(target, findings, fail_on, policy);
+        Report { image: Some(facts.image.clone()), ..report }
     }
 
     /// The report of a preflight: `findings` are those of its run, and of the image where they are to count too.
@@ -88,6 +90,23 @@ impl Report {
         fail_on: Bar,
         policy: Option<PolicyUse>,
     ) -> Report {
+        let run = RunReport::new(run, &findings, fail_on);
+        let report = Report::bare(target, findings, fail_on, policy);
+        Report { image: Some(image), run: Some(run), ..report }
+    }
+
+    /// The report of a host's devices.
+    pub fn of_host(
+        host: DeviceFacts,
+        target: &Target,
+        findings: Vec<Finding>,
+        fail_on: Bar,
+        policy: Option<PolicyUse>,
+    ) -> Report {
+        Report { host: Some(host), ..Report::bare(target, findings, fail_on, policy) }
+    }
+
+    fn bare(target: &Target, findings: Vec<Finding>, fail_on: Bar, policy: Option<PolicyUse>) -> Report {
         Report {
             schema_version: SCHEMA_VERSION,
             rdmaprep_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -96,10 +115,33 @@ impl Report {
             verdict: crate::checks::verdict(&findings, fail_on),
             fail_on,
             policy,
-            image,
-            run: Some(RunReport::new(run, &findings, fail_on)),
+            image: None,
             findings,
+            run: None,
+            host: None,
         }
+    }
+
+    /// Puts a run over TCP beside the run of this report.
+    pub fn compare_with_socket(&mut self, socket: &RunFacts) {
+        if let Some(run) = &mut self.run {
+            run.over_socket = Some(SocketReport::new(socket));
+        }
+    }
+
+    /// What was judged: the image's reference, or `host:` with a name or the directory of a captured tree.
+    fn subject(&self) -> String {
+        match (&self.image, &self.host) {
+            (Some(image), _) => image.reference.clone(),
+            (None, Some(host)) if host.is_live => format!("host:{}", host.hostname.as_deref().unwrap_or("localhost")),
+            (None, Some(host)) => format!("host:{}", host.root),
+            (None, None) => "nothing".to_owned(),
+        }
+    }
+
+    /// The image's id; empty where no image was judged.
+    fn image_id(&self) -> &str {
+        self.image.as_ref().map_or("", |image| &image.id)
     }
 }
 

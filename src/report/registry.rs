@@ -20,7 +20,7 @@ pub struct RegistryListing {
 pub struct CheckEntry {
     #[serde(flatten)]
     check: &'static Check,
-    /// What it judges: `image`, or the run of a `preflight`.
+    /// What it judges: `image`, the run of a `preflight`, or `host`.
     judges: &'static str,
     /// Target → what the check is for it.
     severity_by_target: BTreeMap<&'static str, Severity>,
@@ -50,7 +50,11 @@ impl CheckEntry {
 }
 
 fn judges(check: &Check) -> &'static str {
-    if check.is_of_a_run() { "preflight" } else { "image" }
+    match (check.is_of_a_run(), check.is_of_a_host()) {
+        (true, _) => "preflight",
+        (_, true) => "host",
+        _ => "image",
+    }
 }
 
 /// Writes a line per check, with its severity for a target and what it judges.
@@ -71,10 +75,15 @@ pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io
         .filter(|(_, targets)| !targets.is_empty())
         .map(|(severity, targets)| format!("{} for {}", severity_word(severity), targets.join(", ")))
         .collect();
+    let judged = match judges(check) {
+        "preflight" => "the run of a preflight",
+        "host" => "the devices of a host",
+        _ => "an image",
+    };
     writeln!(out, "{}  {}", style.bold(check.id), check.about)?;
     for (name, text) in [
         ("severity", severity.join("; ").as_str()),
-        ("judges", if check.is_of_a_run() { "the run of a preflight" } else { "an image" }),
+        ("judges", judged),
         ("needs", check.needs.join(", ").as_str()),
         ("meaning", check.why),
         ("remedy", check.remedy),

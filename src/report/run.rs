@@ -1,10 +1,11 @@
 //! The run of a preflight as reports show it: its facts, and the numbers that follow from them.
 
-use crate::checks::run::{average_busbw_gb_per_s, rdma_use, wrong_results};
+use crate::checks::run::{average_busbw_gb_per_s, first_failure, rdma_use, say_failure, wrong_results};
 use crate::checks::{self, Bar, Blame, Finding, Verdict};
-use crate::facts::run::{DataType, Measured, RunFacts};
+use crate::facts::run::{AgentEnding, DataType, Ending, Measured, RunFacts};
 use crate::facts::run_evidence::{GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What `preflight` adds to a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +27,41 @@ pub struct RunReport {
     /// Measurements with wrong values: nccl-tests' "Out of bounds values".
     pub wrong_results: u64,
     pub rows: Vec<RowReport>,
+    /// The same once more over TCP, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_socket: Option<SocketReport>,
     pub facts: RunFacts,
+}
+
+/// A run over TCP, to compare with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SocketReport {
+    /// Why it is not whole, where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Absent where nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average_busbw_gb_per_s: Option<f64>,
+    /// Channels per transport, over all ranks: what it was really measured over.
+    pub transports: BTreeMap<String, u64>,
+    pub rows: Vec<RowReport>,
+}
+
+impl SocketReport {
+    pub(super) fn new(run: &RunFacts) -> SocketReport {
+        let complete = Ending::Agent { ending: AgentEnding::Complete };
+        let failure = (run.ending != complete).then(|| match first_failure(run) {
+            Some(failed) => format!("rank {} in {}: {}", failed.rank, failed.phase, say_failure(&failed.failure)),
+            None => "it did not come to its end".to_owned(),
+        });
+        SocketReport {
+            failure,
+            average_busbw_gb_per_s: average_busbw_gb_per_s(run).filter(|average| average.is_finite()),
+            transports: run.evidence.as_ref().map(|evidence| evidence.transports.clone()).unwrap_or_default(),
+            rows: rows(run),
+        }
+    }
 }
 
 /// One size and type.
@@ -58,32 +93,16 @@ pub struct MeasuredReport {
 
 impl RunReport {
     pub(super) fn new(run: RunFacts, findings: &[Finding], bar: Bar) -> RunReport {
-        let ranks = u32::try_from(run.ranks.len()).unwrap_or(u32::MAX);
-        let measured = |size_bytes: u64, one: &Measured| {
-            let finite = |value: f64| Some(value).filter(|value| value.is_finite());
-            MeasuredReport {
-                time_us: one.time_us,
-                algbw_gb_per_s: finite(one.algbw_gb_per_s(size_bytes)),
-                busbw_gb_per_s: finite(one.busbw_gb_per_s(size_bytes, ranks)),
-                wrong: one.wrong,
-            }
-        };
-        let rows = run.rows.iter().map(|row| RowReport {
-            data_type: row.data_type,
-            size_bytes: row.size_bytes,
-            count: row.count,
-            out_of_place: measured(row.size_bytes, &row.out_of_place),
-            in_place: measured(row.size_bytes, &row.in_place),
-        });
         RunReport {
             rdma: rdma_use(&run),
             rdma_reason: run.evidence.as_ref().and_then(|evidence| evidence.rdma_reasons.first().cloned()),
             gpu_direct: run.evidence.as_ref().map_or(GpuDirect::Unknown, |evidence| evidence.gpu_direct),
             at_fault: at_fault(findings, bar),
-            ranks,
+            ranks: ranks(&run),
             average_busbw_gb_per_s: average_busbw_gb_per_s(&run).filter(|average| average.is_finite()),
             wrong_results: wrong_results(&run) as u64,
-            rows: rows.collect(),
+            rows: rows(&run),
+            over_socket: None,
             facts: run,
         }
     }
@@ -101,6 +120,30 @@ impl RunReport {
             None => format!("RDMA: {word}"),
         }
     }
+}
+
+fn ranks(run: &RunFacts) -> u32 {
+    u32::try_from(run.ranks.len()).unwrap_or(u32::MAX)
+}
+
+fn rows(run: &RunFacts) -> Vec<RowReport> {
+    let measured = |size_bytes: u64, one: &Measured| {
+        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+        MeasuredReport {
+            time_us: one.time_us,
+            algbw_gb_per_s: finite(one.algbw_gb_per_s(size_bytes)),
+            busbw_gb_per_s: finite(one.busbw_gb_per_s(size_bytes, ranks(run))),
+            wrong: one.wrong,
+        }
+    };
+    let rows = run.rows.iter().map(|row| RowReport {
+        data_type: row.data_type,
+        size_bytes: row.size_bytes,
+        count: row.count,
+        out_of_place: measured(row.size_bytes, &row.out_of_place),
+        in_place: measured(row.size_bytes, &row.in_place),
+    });
+    rows.collect()
 }
 
 /// The image, where anything that failed is its, as every failed check of an image is; nobody, where one failure's fault is

@@ -1,18 +1,18 @@
 //! What `preflight` found, for people: how it was run, the numbers, then the findings as `check` shows them.
 
 use super::printf::fitting;
-use super::run::{MeasuredReport, RunReport, blame_words};
-use super::text::{Style, identity, write_findings, write_policy, write_verdict};
+use super::run::{MeasuredReport, RunReport, SocketReport, blame_words};
+use super::text::{Style, write_findings, write_policy, write_subject, write_verdict};
 use super::{Report, visible};
 use crate::checks::run::{InEffect, cuda_of_code, in_effect, version_of_rank};
 use crate::facts::run::RunFacts;
 use crate::units::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// Writes the result of `preflight`. `all` shows also what passed.
 pub fn write_preflight(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    writeln!(out, "{} ({})", visible(&report.image.reference), identity(&report.image))?;
+    write_subject(out, report)?;
     let Some(run) = &report.run else {
         return write_verdict(out, report, style, "");
     };
@@ -22,6 +22,9 @@ pub fn write_preflight(out: &mut dyn Write, report: &Report, all: bool, style: S
         }
     }
     write_rows(out, run)?;
+    if let Some(socket) = &run.over_socket {
+        write_beside(out, run, socket)?;
+    }
     write_findings(out, report, all, style)?;
     if let Some(policy) = &report.policy {
         write_policy(out, policy, style)?;
@@ -81,6 +84,40 @@ fn write_rows(out: &mut dyn Write, run: &RunReport) -> io::Result<()> {
     let average = run.average_busbw_gb_per_s.map_or("not known".to_owned(), |average| format!("{average:.2} GB/s"));
     let ranks = if run.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks", run.ranks) };
     writeln!(out, "  average bus bandwidth of {ranks}: {average}")
+}
+
+/// Bus bandwidth of the run beside that of the same run over TCP.
+fn write_beside(out: &mut dyn Write, run: &RunReport, socket: &SocketReport) -> io::Result<()> {
+    let via = |transports: &BTreeMap<String, u64>| match transports.keys().cloned().collect::<Vec<_>>() {
+        names if names.is_empty() => "no channel".to_owned(),
+        names => names.join(", "),
+    };
+    let own = run.facts.evidence.as_ref().map(|evidence| via(&evidence.transports)).unwrap_or_default();
+    writeln!(
+        out,
+        "  busbw out of place beside the same over TCP (this run: {own}; over TCP: {})",
+        via(&socket.transports)
+    )?;
+    writeln!(out, "  {:>12}  {:>8}  {:>9}  {:>9}  {:>7}", "bytes", "type", "this run", "over TCP", "times")?;
+    for row in &run.rows {
+        let other = socket.rows.iter().find(|o| (o.size_bytes, o.data_type) == (row.size_bytes, row.data_type));
+        let other = other.map(|other| &other.out_of_place);
+        let times = other.filter(|_| row.out_of_place.time_us > 0.0).map(|o| o.time_us / row.out_of_place.time_us);
+        let cell = |value: Option<f64>, width| value.map_or_else(|| "-".to_owned(), |value| fitting(value, width));
+        writeln!(
+            out,
+            "  {:>12}  {:>8}  {:>9}  {:>9}  {:>7}",
+            row.size_bytes,
+            row.data_type.name(),
+            cell(row.out_of_place.busbw_gb_per_s, 9).trim(),
+            cell(other.and_then(|other| other.busbw_gb_per_s), 9).trim(),
+            cell(times, 7).trim()
+        )?;
+    }
+    match &socket.failure {
+        Some(failure) => writeln!(out, "  the run over TCP is not whole: {}", visible(failure)),
+        None => Ok(()),
+    }
 }
 
 fn cells(one: &MeasuredReport) -> String {

@@ -10,8 +10,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
-/// Name for the root of the image in `uriBaseId`.
-const ROOT: &str = "IMAGE";
+
+/// Name for the root of the image, or of the host, in `uriBaseId`.
+fn root(report: &Report) -> &'static str {
+    if report.host.is_some() { "HOST" } else { "IMAGE" }
+}
 
 /// Writes the report as one SARIF run.
 pub fn write_sarif(out: &mut dyn Write, report: &Report) -> io::Result<()> {
@@ -42,13 +45,13 @@ pub fn write_sarif(out: &mut dyn Write, report: &Report) -> io::Result<()> {
                 "executionSuccessful": true,
                 "toolExecutionNotifications": notifications,
             }],
-            "originalUriBaseIds": {ROOT: {"description": {"text": format!("root directory of {}", report.image.reference)}}},
+            "originalUriBaseIds": {root(report): {"description": {"text": format!("root directory of {}", report.subject())}}},
             "results": not_passed().map(|finding| result(report, finding)).collect::<Vec<_>>(),
             "properties": {
                 "target": report.target,
                 "verdict": super::verdict_word(report.verdict).to_ascii_lowercase(),
-                "image": report.image.reference,
-                "imageId": report.image.id,
+                "image": report.subject(),
+                "imageId": report.image_id(),
                 "policy": report.policy,
                 "passed": of_status(Status::Pass),
                 "skipped": of_status(Status::Skip),
@@ -61,7 +64,11 @@ pub fn write_sarif(out: &mut dyn Write, report: &Report) -> io::Result<()> {
 
 /// The checks that this report's findings are of; those of a run only where there was one.
 fn checks_of(report: &Report) -> Vec<&'static Check> {
-    checks::all().filter(|check| report.run.is_some() || !check.is_of_a_run()).collect()
+    let counts = |check: &Check| match (check.is_of_a_host(), check.is_of_a_run()) {
+        (true, _) => report.host.is_some(),
+        (false, of_run) => report.host.is_none() && (report.run.is_some() || !of_run),
+    };
+    checks::all().filter(|check| counts(check)).collect()
 }
 
 fn rules(report: &Report) -> Vec<Value> {
@@ -113,9 +120,11 @@ fn result(report: &Report, finding: &Finding) -> Value {
 
 /// A location for every path that the finding names; without one, the image's root.
 fn locations(report: &Report, finding: &Finding) -> Vec<Value> {
-    let mut paths: BTreeSet<&str> = finding.evidence.iter().flat_map(|text| paths_in(text)).collect();
+    // What the kernel shows in a container is not in its image; of a host it is what was looked at.
+    let is_there = |path: &&str| report.host.is_some() || !is_of_the_kernel(path);
+    let mut paths: BTreeSet<&str> = finding.evidence.iter().flat_map(|text| paths_in(text)).filter(is_there).collect();
     if paths.is_empty() {
-        paths.extend(paths_in(&finding.summary));
+        paths.extend(paths_in(&finding.summary).filter(is_there));
     }
     if paths.is_empty() {
         paths.insert("/");
@@ -124,8 +133,8 @@ fn locations(report: &Report, finding: &Finding) -> Vec<Value> {
         let relative = path.trim_start_matches('/');
         let uri = if relative.is_empty() { "./".to_owned() } else { encode(relative) };
         json!({
-            "physicalLocation": {"artifactLocation": {"uri": uri, "uriBaseId": ROOT}},
-            "logicalLocations": [{"fullyQualifiedName": format!("{}:{path}", report.image.reference), "kind": "resource"}],
+            "physicalLocation": {"artifactLocation": {"uri": uri, "uriBaseId": root(report)}},
+            "logicalLocations": [{"fullyQualifiedName": format!("{}:{path}", report.subject()), "kind": "resource"}],
         })
     };
     paths.iter().map(location).collect()
@@ -133,9 +142,8 @@ fn locations(report: &Report, finding: &Finding) -> Vec<Value> {
 
 /// The absolute paths among the words of a text; a text that is a path as a whole may have spaces in it.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
-    let whole = Some(text).filter(|text| {
-        text.starts_with('/') && !is_of_the_kernel(text) && ![": ", " (", ", "].iter().any(|mark| text.contains(mark))
-    });
+    let whole =
+        Some(text).filter(|text| text.starts_with('/') && ![": ", " (", ", "].iter().any(|mark| text.contains(mark)));
     let words = if whole.is_some() { "" } else { text };
     whole.into_iter().chain(words_that_are_paths(words))
 }
@@ -143,10 +151,9 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
 fn words_that_are_paths(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ',', ';', '(', ')', '\n', '"'])
         .map(|word| word.trim_end_matches([':', '.']))
-        .filter(|word| word.len() > 1 && word.starts_with('/') && !is_of_the_kernel(word))
+        .filter(|word| word.len() > 1 && word.starts_with('/'))
 }
 
-/// What the kernel shows in a container is not in its image.
 fn is_of_the_kernel(path: &str) -> bool {
     ["/dev/", "/proc/", "/sys/"].iter().any(|root| path.starts_with(root))
 }

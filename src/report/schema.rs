@@ -4,6 +4,8 @@
 
 #[cfg(test)]
 mod tests {
+    use crate::explain::{Explanation, SCHEMA_VERSION as EXPLANATION_VERSION};
+    use crate::facts::devices::{self, DeviceFacts};
     use crate::facts::{self, ImageFacts};
     use crate::report::{self, Report};
     use schemars::JsonSchema;
@@ -21,10 +23,22 @@ mod tests {
         serde_json::to_string_pretty(&schema).unwrap() + "\n"
     }
 
-    /// Of `check`, whose reports have no run: without what only a run needs.
-    fn without_run(schema: &str) -> String {
+    /// Of a command whose reports always have `with` and never `without`: without what only those need.
+    fn shaped(schema: &str, with: &[&str], without: &[&str]) -> String {
         let mut schema: Value = serde_json::from_str(schema).unwrap();
-        schema["properties"].as_object_mut().unwrap().remove("run").unwrap();
+        for key in without {
+            schema["properties"].as_object_mut().unwrap().remove(*key).unwrap();
+        }
+        for key in with {
+            // What is always there is never null.
+            let property = &mut schema["properties"][*key];
+            if let Some(kind) = property["anyOf"].as_array().and_then(|kinds| kinds.first()).cloned() {
+                *property = kind;
+            }
+        }
+        let required = schema["required"].as_array_mut().unwrap();
+        required.extend(with.iter().map(|key| json!(key)));
+        required.sort_by_key(|key| key.as_str().map(str::to_owned));
         loop {
             let text = schema.to_string();
             let types = schema["$defs"].as_object_mut().unwrap();
@@ -34,13 +48,6 @@ mod tests {
                 break;
             }
         }
-        serde_json::to_string_pretty(&schema).unwrap() + "\n"
-    }
-
-    /// Of `preflight`, whose reports always have one.
-    fn with_run(schema: &str) -> String {
-        let mut schema: Value = serde_json::from_str(schema).unwrap();
-        schema["required"].as_array_mut().unwrap().push(json!("run"));
         serde_json::to_string_pretty(&schema).unwrap() + "\n"
     }
 
@@ -61,15 +68,18 @@ mod tests {
 
     #[test]
     fn the_schemas_are_those_of_the_types() {
+        let report = |title: &str, with: &[&str], without: &[&str]| {
+            shaped(&schema::<Report>(title, report::SCHEMA_VERSION), with, without)
+        };
         for (name, made) in [
             ("facts", schema::<ImageFacts>("What rdmaprep inspect --format json writes", facts::SCHEMA_VERSION)),
+            ("report", report("What rdmaprep check --format json writes", &["image"], &["run", "host"])),
+            ("preflight", report("What rdmaprep preflight --format json writes", &["image", "run"], &["host"])),
+            ("devices", schema::<DeviceFacts>("What rdmaprep devices --format json writes", devices::SCHEMA_VERSION)),
+            ("host-report", report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run"])),
             (
-                "report",
-                without_run(&schema::<Report>("What rdmaprep check --format json writes", report::SCHEMA_VERSION)),
-            ),
-            (
-                "preflight",
-                with_run(&schema::<Report>("What rdmaprep preflight --format json writes", report::SCHEMA_VERSION)),
+                "explanation",
+                schema::<Explanation>("What rdmaprep explain LOG --format json writes", EXPLANATION_VERSION),
             ),
         ] {
             let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));

@@ -40,12 +40,21 @@ const EVIDENCE_SHOWN: usize = 8;
 
 /// Writes the result of `check`. `all` shows also what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    writeln!(out, "{} ({})", visible(&report.image.reference), identity(&report.image))?;
+    write_subject(out, report)?;
     write_findings(out, report, all, style)?;
     if let Some(policy) = &report.policy {
         write_policy(out, policy, style)?;
     }
     write_verdict(out, report, style, "")
+}
+
+/// Writes what was judged.
+pub(super) fn write_subject(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let subject = report.subject();
+    match &report.image {
+        Some(image) => writeln!(out, "{} ({})", visible(&subject), identity(image)),
+        None => writeln!(out, "{}", visible(&subject)),
+    }
 }
 
 /// Writes a paragraph per finding; `all` shows also what passed.
@@ -139,7 +148,7 @@ fn level_word(level: Level) -> &'static str {
 }
 
 /// What an image was resolved to.
-pub(super) fn identity(image: &ImageIdentity) -> String {
+fn identity(image: &ImageIdentity) -> String {
     let id = if image.id.is_empty() { "no image id" } else { short(&image.id) };
     let manifest = image.manifest_digest.as_deref().map(|digest| format!(", manifest {}", short(digest)));
     let verified = if image.layers_verified { ", layers verified" } else { "" };

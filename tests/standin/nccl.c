@@ -176,7 +176,10 @@ LOGGER(log_version, VERSION)
 LOGGER(log_warn, WARN)
 LOGGER(log_info, INFO)
 
-static int version_code(void) { return (int)standin_number("STANDIN_NCCL_VERSION", 22809); }
+static int version_code(void) {
+  long long version = standin_number("STANDIN_NCCL_VERSION", 22809);
+  return (int)(standin_rank_is_meant() ? standin_number("STANDIN_OTHER_NCCL_VERSION", version) : version);
+}
 
 // 2.8 and older: 2804 is 2.8.4; newer: 21805 is 2.18.5.
 static void version_text(char text[64]) {
@@ -561,6 +564,8 @@ static ncclResult_t initialize(struct comm *comm) {
   else if (comm->rank == 0) log_version("%s", version);
   log_info("Comm config Blocking set to 1");
   log_networks();
+  const char *warning = getenv("STANDIN_WARN");
+  if (warning != NULL && standin_rank_is_meant()) log_warn("%s", warning);
   log_info("ncclCommInitRankConfig comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %x commId 0x%llx - Init START",
            (void *)comm, comm->rank, comm->ranks, comm->device, comm->device, comm->bus << 4,
            (unsigned long long)comm->address.token);

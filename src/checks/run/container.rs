@@ -55,16 +55,28 @@ fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> 
             Blame::Host,
         )
         .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of what is missing"),
-        StartFailure::NoLoader => fail(
-            "the image has no dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
-            Blame::Image,
-        )
-        .remedy("start from an image with glibc; musl and distroless static images cannot run NCCL either"),
+        StartFailure::NoLoader => match entrypoint_of(message) {
+            Some(program) => fail(format!("the image's entrypoint cannot be started: {program}"), Blame::Image)
+                .remedy("mend ENTRYPOINT in the image, or leave --keep-entrypoint out"),
+            None => fail(
+                "the image has no dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
+                Blame::Image,
+            )
+            .remedy("start from an image with glibc; musl and distroless static images cannot run NCCL either"),
+        },
         // Whose fault an engine's other refusals are, their words alone do not tell.
         StartFailure::Other => {
             return Err(Outcome::unknown(format!("the engine did not start the container: {said}")));
         }
     })
+}
+
+/// The program that the engine could not start, where it is not the agent: `… process: exec: "/entry": stat /entry: …`.
+fn entrypoint_of(message: &str) -> Option<&str> {
+    const AGENT: &str = "/rdmaprep/agent";
+    let (_, rest) = message.split_once("exec: \"")?;
+    let (program, _) = rest.split_once('"')?;
+    (!program.is_empty() && program != AGENT).then_some(program)
 }
 
 /// What the image needs, what the host has.
@@ -164,6 +176,18 @@ mod tests {
                 &[word, "the engine's words"],
             );
         }
+    }
+
+    #[test]
+    fn an_entrypoint_that_is_not_there_is_no_missing_loader() {
+        let words = |program: &str| {
+            format!("unable to start container process: exec: \"{program}\": stat {program}: no such file or directory")
+        };
+        let run = not_started(StartFailure::NoLoader, &words("/entry"));
+        let expected = ["the image's entrypoint cannot be started: /entry", "--keep-entrypoint"];
+        expect(&found(&run, "container-start"), Fail, Some(Image), &expected);
+        let run = not_started(StartFailure::NoLoader, &words("/rdmaprep/agent"));
+        expect(&found(&run, "container-start"), Fail, Some(Image), &["no dynamic loader"]);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub fn check_run(subject: &RunSubject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Run(run) => Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target)),
-            Judge::Image(_) => None,
+            Judge::Image(_) | Judge::Host(_) => None,
         })
         .collect()
 }
@@ -106,7 +106,7 @@ impl<'a> RunSubject<'a> {
 }
 
 /// Causes that go away with other arguments of the run.
-const CAUSES_IN_SETTINGS: [&str; 9] = [
+const CAUSES_IN_SETTINGS: [&str; 10] = [
     "bootstrap-interface",
     "device-not-permitted",
     "gid-unroutable",
@@ -114,6 +114,7 @@ const CAUSES_IN_SETTINGS: [&str; 9] = [
     "hca-filter-matches-nothing",
     "memlock-low",
     "netns-gid-mismatch",
+    "no-ip-interface",
     "rdma-switched-off",
     "shm-too-small",
 ];

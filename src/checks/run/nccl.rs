@@ -73,7 +73,7 @@ pub fn nccl_loaded(subject: &RunSubject<'_>) -> Judged {
                 if let Some((_, line)) = skew_line(run) {
                     return Ok(skewed(subject, library, &line));
                 }
-                return Ok(missing(subject, library).evidence([detail.clone()]));
+                return Ok(missing(subject, library, detail).evidence([detail.clone()]));
             }
             _ => {}
         }
@@ -120,7 +120,24 @@ fn skewed(subject: &RunSubject<'_>, what: &str, needs: &str) -> Outcome {
         .blame(Blame::Image)
 }
 
-fn missing(subject: &RunSubject<'_>, library: &str) -> Outcome {
+/// Whether a path was asked for at which the image has no libnccl.
+pub(super) fn is_not_of_image(subject: &RunSubject<'_>, library: &str) -> bool {
+    let is_known = |path: &str| subject.facts.is_some_and(|facts| facts.nccl.iter().any(|copy| copy.path == path));
+    library.starts_with('/') && !is_known(library)
+}
+
+fn missing(subject: &RunSubject<'_>, library: &str, detail: &str) -> Outcome {
+    if is_not_of_image(subject, library) {
+        return Outcome::fail(format!("the libnccl that was asked for cannot be opened: {library}"))
+            .remedy("--nccl loader, or the path of a copy in the image")
+            .blame(Blame::Settings);
+    }
+    // dlerror(3) begins with the file that it is about: the library itself, one that it needs, or what was found for it.
+    if library.starts_with('/') || !detail.starts_with(library) {
+        return Outcome::fail(format!("{library} is there and cannot be opened"))
+            .remedy(format!("ldd {library} in the image shows what it needs"))
+            .blame(Blame::Image);
+    }
     let copies: Vec<String> =
         subject.facts.iter().flat_map(|facts| &facts.nccl).map(|copy| copy.path.clone()).collect();
     let outcome = Outcome::fail(format!("the loader does not find {library}")).blame(Blame::Image);
@@ -288,9 +305,18 @@ mod tests {
     #[test]
     fn libnccl_that_is_not_there() {
         expect(&found(&good_run(), "nccl-loaded"), Pass, None, &[NCCL]);
-        let missing = Failure::LibraryMissing { library: "libnccl.so.2".into(), detail: "cannot open".into() };
-        let run = failed(0, Phase::Libraries, missing);
-        expect(&found(&run, "nccl-loaded"), Fail, Some(Image), &["a copy is at /usr/lib", "ldconfig"]);
+        let missing = |library: &str, about: &str| {
+            let detail = format!("{about}: cannot open shared object file: No such file or directory");
+            let failure = Failure::LibraryMissing { library: library.into(), detail };
+            found(&failed(0, Phase::Libraries, failure), "nccl-loaded")
+        };
+        let words = ["does not find libnccl.so.2", "a copy is at /usr/lib", "ldconfig"];
+        expect(&missing("libnccl.so.2", "libnccl.so.2"), Fail, Some(Image), &words);
+        let words = ["libnccl.so.2 is there", "libcudart.so.12: cannot open", "ldd"];
+        expect(&missing("libnccl.so.2", "libcudart.so.12"), Fail, Some(Image), &words);
+        expect(&missing(NCCL, "libcudart.so.12"), Fail, Some(Image), &["is there and cannot be opened"]);
+        let words = ["asked for cannot be opened: /x/libnccl.so.2", "--nccl loader"];
+        expect(&missing("/x/libnccl.so.2", "/x/libnccl.so.2"), Fail, Some(Settings), &words);
         let mut run = good_run();
         run.ranks[1].nccl = None;
         expect(&found(&run, "nccl-loaded"), Unknown, None, &["1 of 2 ranks"]);

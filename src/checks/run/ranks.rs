@@ -1,10 +1,11 @@
 //! Whether every rank did all that was asked; where not, every way to fail told apart.
 
-use super::nccl::{say_ranks, version_of_rank};
+use super::nccl::{is_not_of_image, say_ranks, version_of_rank};
 use super::{Judged, RunSubject, blame_of, count, cuda, say_line};
 use crate::checks::nccl::CRASHES_ON_ERDMA;
 use crate::checks::{Blame, Outcome};
 use crate::facts::run::{AgentEnding, Ending, Failure, Phase, RankFailure, RunFacts};
+use crate::facts::run_evidence::Cause;
 use crate::units::Elapsed;
 use std::time::Duration;
 
@@ -76,6 +77,32 @@ fn distance(failure: &Failure) -> u32 {
     }
 }
 
+/// Causes by which NCCL goes on over TCP: they explain what it is slow by, and nothing that breaks.
+const GOES_ON: [&str; 8] = [
+    "device-not-permitted",
+    "dmabuf-unsupported",
+    "foreign-net-plugin",
+    "hca-filter-matches-nothing",
+    "libibverbs-missing",
+    "no-rdma-hardware",
+    "port-down",
+    "rdma-switched-off",
+];
+
+/// The causes in the logs that may have ended a run, or keep it.
+fn causes_of<'a>(subject: &RunSubject<'a>, first: Option<&RankFailure>) -> Vec<&'a Cause> {
+    // Whoever sent a KILL, NCCL did not; nor does it have a part in what a container may use of memory.
+    let is_outside = |failed: &RankFailure| {
+        matches!(failed.failure, Failure::Signal { signal: SIGKILL, .. } | Failure::OutOfMemory { .. })
+    };
+    if first.is_some_and(is_outside) {
+        return Vec::new();
+    }
+    // With a network the ranks went on; without any, what kept it away is the matter.
+    let has_network = subject.run.evidence.as_ref().is_some_and(|evidence| !evidence.network.is_empty());
+    subject.causes().filter(|cause| !has_network || !GOES_ON.contains(&cause.id.as_str())).collect()
+}
+
 /// The failure that explains most of the others.
 pub fn first_failure(run: &RunFacts) -> Option<&RankFailure> {
     run.failures.iter().min_by_key(|failed| distance(&failed.failure))
@@ -105,10 +132,15 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
                     .remedy("raise the memory limit of the container, or take fewer ranks")
                     .blame(Blame::Host)
             } else {
-                Outcome::fail(format!(
+                let outcome = Outcome::fail(format!(
                     "the container ended with exit code {exit_code} before the agent was done: {}",
                     phases(run)
-                ))
+                ));
+                // No process of the container itself can kill its first.
+                match *exit_code == 128 + i64::from(SIGKILL) {
+                    true => outcome.remedy("on the host: docker events and dmesg, for who ended it").blame(Blame::Host),
+                    false => outcome,
+                }
             };
             Ok(with_evidence(subject, outcome.evidence(last_lines.iter().cloned())))
         }
@@ -149,7 +181,7 @@ fn phases(run: &RunFacts) -> String {
 /// Every failure, then what the logs say of it.
 fn with_evidence(subject: &RunSubject<'_>, outcome: Outcome) -> Outcome {
     let run = subject.run;
-    let causes = subject.causes().flat_map(|cause| {
+    let causes = causes_of(subject, first_failure(run)).into_iter().flat_map(|cause| {
         [format!("{}: {}", cause.id, cause.summary)].into_iter().chain(cause.evidence.iter().cloned())
     });
     let warnings = run.evidence.iter().flat_map(|evidence| &evidence.warnings).take(WARNINGS_SHOWN).map(say_line);
@@ -186,7 +218,7 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
         summary += &format!("; {} {verb}", say_ranks(&waiting));
     }
-    if let Some(cause) = subject.causes().next() {
+    if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{summary}: {}", cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -221,9 +253,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     let run = subject.run;
     let summary = say(first);
     // What is known by its lines in the log says more than the code that NCCL returned.
-    if let Some(cause) = subject.causes().next()
-        && !matches!(first.failure, Failure::OutOfMemory { .. })
-    {
+    if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{}: {}; {summary}", cause.id, cause.summary))
             .remedy(cause.remedy.as_str())
             .blame(blame_of(cause));
@@ -245,8 +275,15 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
         }
         Failure::Signal { signal, .. } => by_signal(subject, first.rank, *signal, outcome),
         Failure::Cuda { code, .. } => by_cuda(*code, outcome),
+        Failure::LibraryMissing { library, .. } if is_not_of_image(subject, library) => {
+            outcome.remedy("see nccl-loaded").blame(Blame::Settings)
+        }
         Failure::LibraryMissing { .. } | Failure::SymbolMissing { .. } | Failure::StubLibrary { .. } => {
             outcome.remedy("see cuda-library and nccl-loaded").blame(Blame::Image)
+        }
+        // What was asked for cannot be done in this container: no rank is to blame.
+        Failure::Other { detail } if run.ranks.is_empty() => {
+            Outcome::fail(format!("no rank was started: {detail}")).blame(Blame::Settings)
         }
         // Both the ranks' meeting point and NCCL's own sockets say it in these words.
         Failure::Other { detail } | Failure::Nccl { last_error: detail, .. } if detail.contains("Address already in use") => {
@@ -396,6 +433,8 @@ mod tests {
         expect(&found(&run, "ranks-complete"), Fail, None, &["without a reason"]);
         run.ending = Ending::ContainerEnded { exit_code: 137, out_of_memory: true, last_lines: vec!["x".into()] };
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["for memory"]);
+        run.ending = Ending::ContainerEnded { exit_code: 137, out_of_memory: false, last_lines: Vec::new() };
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["exit code 137", "docker events"]);
         run.ending = Ending::ContainerEnded { exit_code: 1, out_of_memory: false, last_lines: vec!["last".into()] };
         expect(&found(&run, "ranks-complete"), Fail, None, &["exit code 1", "last"]);
         run.ending = Ending::Agent { ending: AgentEnding::Complete };
@@ -410,6 +449,35 @@ mod tests {
         let finding = found(&run, "ranks-complete");
         let words = ["rank 1 of 2 silent in collective (8 B, in place)", "rank 0 waits", "Connected all rings"];
         expect(&finding, Fail, None, &words);
+    }
+
+    #[test]
+    fn what_only_keeps_nccl_from_rdma_ends_no_rank() {
+        let signal = Failure::Signal { signal: 11, name: "SIGSEGV".into() };
+        let mut crashed = failed(1, Phase::Connect, signal);
+        let mut hangs = silent(&[(0, false), (1, true)], Phase::Init, None);
+        for run in [&mut crashed, &mut hangs] {
+            let evidence = run.evidence.as_mut().unwrap();
+            (evidence.network, evidence.causes) = (vec!["Socket".into()], vec![cause("no-rdma-hardware", false)]);
+        }
+        let finding = found(&crashed, "ranks-complete");
+        expect(&finding, Fail, Some(Image), &["rank 1 in connect: ended by signal 11"]);
+        assert!(!finding.evidence.iter().any(|line| line.contains("no-rdma-hardware")), "{finding:#?}");
+        expect(&found(&hangs, "ranks-complete"), Fail, None, &["silent in init", "the cause is not known"]);
+        // Where RDMA was the only network allowed, that is why.
+        let mut run = failed(0, Phase::Init, nccl(2, ""));
+        let evidence = run.evidence.as_mut().unwrap();
+        (evidence.network, evidence.causes) = (Vec::new(), vec![cause("no-rdma-hardware", false)]);
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware: what"]);
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_no_ranks_fault() {
+        let detail = "3 GPUs were asked for, and the container sees 2".to_owned();
+        let mut run = failed(0, Phase::Libraries, Failure::Other { detail });
+        run.ranks.clear();
+        let finding = found(&run, "ranks-complete");
+        expect(&finding, Fail, Some(Settings), &["no rank was started: 3 GPUs were asked for"]);
     }
 
     #[test]
@@ -428,5 +496,24 @@ mod tests {
         let target = crate::targets::by_id("ecs").unwrap();
         let subject = RunSubject { run: &run, facts: None, target, options: RunOptions::default() };
         assert_eq!(super::super::check_run(&subject).len(), super::super::REGISTRY.len());
+    }
+    /// Seen on a host without RDMA: neither a kill nor a time limit comes from that.
+    #[test]
+    fn what_makes_nccl_take_tcp_ends_no_rank() {
+        let known = || vec![cause("no-rdma-hardware", false)];
+        let killed = failed(1, Phase::Connect, Failure::Signal { signal: SIGKILL, name: "SIGKILL".into() });
+        let hung = silent(&[(0, false)], Phase::Connect, None);
+        for (mut run, words) in [(killed, "ended by signal 9"), (hung, "the cause is not known")] {
+            run.evidence.as_mut().unwrap().causes = known();
+            run.evidence.as_mut().unwrap().transports.clear();
+            let finding = found(&run, "ranks-complete");
+            assert!(finding.summary.contains(words), "{finding:#?}");
+            assert!(!format!("{finding:?}").contains("no-rdma-hardware"), "{finding:#?}");
+        }
+        // With NCCL_NET=IB it is what ends the initialisation.
+        let mut run = failed(0, Phase::Init, nccl(3, "no net"));
+        run.evidence.as_mut().unwrap().causes = known();
+        run.evidence.as_mut().unwrap().network.clear();
+        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware"]);
     }
 }

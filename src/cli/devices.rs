@@ -1,0 +1,197 @@
+//! `rdmaprep devices`
+
+use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
+use super::error::{CliError, Exit};
+use super::judge::{JudgeArgs, host_exit};
+use super::output::{Output, write_json};
+use super::{block_on, interrupted};
+use crate::devices::{self, Watch};
+use crate::facts::devices::TrafficSample;
+use crate::report::{
+    Report, Totals, write_devices, write_github, write_host_check, write_junit, write_sample, write_sarif, write_totals,
+};
+use clap::{Args, ValueEnum};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep devices                            of this host, or of the container that it runs in
+  rdmaprep devices erdma_0 --format json      all that is known of one device
+  rdmaprep devices --check --target pai-dlc   can a job use them? 4: it cannot, 3: not known
+  rdmaprep devices --check --nics 2 -o junit=host.xml
+  rdmaprep devices --watch --interval 2       traffic per device, until Ctrl-C
+  rdmaprep devices --sysfs captured           a directory with the sys, proc and dev of a host";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DevicesArgs {
+    /// Show only these RDMA devices [default: all, and the host]
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
+    /// Judge whether a job of the target can use the host's devices
+    #[arg(long, conflicts_with_all = ["devices", "watch"])]
+    check: bool,
+    #[command(flatten)]
+    judge: JudgeArgs,
+    /// How many devices of the target's fabric there should be, for --check
+    #[arg(long, value_name = "N", requires = "check")]
+    nics: Option<u32>,
+    /// Show what passed, too, with --check
+    #[arg(long, requires = "check")]
+    all: bool,
+    /// Show traffic again and again
+    #[arg(long, conflicts_with = "outputs")]
+    watch: bool,
+    /// Seconds between two looks, with --watch
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
+    interval: f64,
+    /// End after so many looks, with --watch [default: at Ctrl-C]
+    #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Read a captured tree, and nothing of this host: a directory that holds sys, and proc and dev where they were captured
+    #[arg(long, value_name = "DIR")]
+    sysfs: Option<PathBuf>,
+    /// Form of the result on stdout [default: text]; junit, sarif and github are for --check
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write the result to a file in some form; may be repeated, and - is stdout
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<Format>)]
+    outputs: Vec<Destination<Format>>,
+}
+
+/// Form of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    // JUnit XML.
+    Junit,
+    // SARIF 2.1.0.
+    Sarif,
+    // Workflow commands of GitHub Actions.
+    Github,
+}
+
+impl Format {
+    fn is_of_a_check(self) -> bool {
+        matches!(self, Format::Junit | Format::Sarif | Format::Github)
+    }
+}
+
+/// Seconds, not so short that only the reading is measured.
+fn parse_interval(text: &str) -> Result<f64, String> {
+    const SHORTEST_S: f64 = 0.05;
+    const LONGEST_S: f64 = 86_400.0;
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, as 2 or 0.5".to_owned())?;
+    if (SHORTEST_S..=LONGEST_S).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(format!("from {SHORTEST_S} to {LONGEST_S} seconds"))
+    }
+}
+
+pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let places = destinations(args.format, Format::Text, &args.outputs)?;
+    if !args.check && places.iter().any(|place| place.format().is_of_a_check()) {
+        return Err(CliError::Usage("the formats junit, sarif and github are of verdicts: add --check".into()));
+    }
+    if let Some(root) = &args.sysfs {
+        devices::check_root(root).map_err(|what| CliError::Usage(format!("--sysfs {}: {what}", root.display())))?;
+    }
+    if args.watch {
+        return watch(args, output);
+    }
+    let judge = args.judge.load()?;
+    let mut facts = match &args.sysfs {
+        Some(root) => devices::load_captured(root),
+        None => devices::load_live(),
+    };
+    if args.check {
+        let report = judge.judge_host(facts, args.nics);
+        write_everywhere(&places, output, |format, out, style| match format {
+            Format::Text => write_host_check(out, &report, args.all, style),
+            other => write_report(out, &report, other),
+        })?;
+        return Ok(host_exit(report.verdict));
+    }
+    choose(&facts.rdma_devices.iter().map(|device| device.name.clone()).collect::<Vec<_>>(), &args.devices)?;
+    if !args.devices.is_empty() {
+        facts.rdma_devices.retain(|device| args.devices.contains(&device.name));
+    }
+    write_everywhere(&places, output, |format, out, style| match format {
+        Format::Text => write_devices(out, &facts, &args.devices, style),
+        _ => write_json(out, &facts),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn write_report(out: &mut dyn Write, report: &Report, format: Format) -> io::Result<()> {
+    match format {
+        Format::Text | Format::Json => write_json(out, report),
+        Format::Junit => write_junit(out, report),
+        Format::Sarif => write_sarif(out, report),
+        Format::Github => write_github(out, report),
+    }
+}
+
+/// # Errors
+/// A name that no device has.
+fn choose(known: &[String], wanted: &[String]) -> Result<(), CliError> {
+    let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) else { return Ok(()) };
+    let known = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    Err(CliError::Usage(format!("there is no RDMA device {unknown:?}\n  {known}")))
+}
+
+/// Shows traffic until it is told to end, or was shown often enough.
+fn watch(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let root = args.sysfs.as_deref().unwrap_or(Path::new("/"));
+    choose(&devices::names(root), &args.devices)?;
+    let mut watch = Watch::start(root, &args.devices);
+    let interval = Duration::from_secs_f64(args.interval);
+    let is_json = args.format == Some(Format::Json);
+    let in_place = !is_json && io::stdout().is_terminal();
+    let mut totals = Totals::default();
+    let ended = block_on(async {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        ticks.tick().await;
+        let mut shown = 0;
+        let mut height = 0;
+        let end = interrupted();
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => return Ok(Exit::Interrupted),
+                _ = ticks.tick() => {}
+            }
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+            let sample = watch.sample(now);
+            totals.add(&sample);
+            output.write(|out, _| show(out, &sample, is_json, if in_place { height } else { 0 }));
+            height = 1 + sample.ports.len().max(1);
+            shown += 1;
+            if args.count == Some(shown) || output.is_closed() {
+                return Ok(Exit::Ok);
+            }
+        }
+    })?;
+    if !is_json {
+        output.write(|out, _| write_totals(out, &totals));
+    }
+    Ok(ended)
+}
+
+/// Writes a sample, over the `height` lines of the one before.
+fn show(out: &mut dyn Write, sample: &TrafficSample, is_json: bool, height: usize) -> io::Result<()> {
+    if is_json {
+        serde_json::to_writer(&mut *out, sample)?;
+        return writeln!(out);
+    }
+    if height > 0 {
+        // Up, and clear to the end of the screen (ECMA-48, CPL and ED).
+        write!(out, "\x1b[{height}F\x1b[J")?;
+    }
+    write_sample(out, sample)
+}

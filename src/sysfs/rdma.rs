@@ -1,0 +1,152 @@
+//! RDMA devices of `/sys/class/infiniband` (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
+
+use super::Tree;
+
+const CLASS: &str = "sys/class/infiniband";
+const VERBS_CLASS: &str = "sys/class/infiniband_verbs";
+
+/// The directory of a device.
+pub fn folder(device: &str) -> String {
+    format!("{CLASS}/{device}")
+}
+
+/// The directory of a port.
+pub fn port_folder(device: &str, port: &str) -> String {
+    format!("{CLASS}/{device}/ports/{port}")
+}
+
+/// Names of all devices, sorted as people count: `mlx5_2` before `mlx5_10`.
+pub fn devices(tree: &Tree<'_>) -> Vec<String> {
+    let mut names = tree.list(CLASS);
+    names.sort_by_cached_key(|name| {
+        let at = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        (name[..at].to_owned(), name[at..].parse::<u64>().unwrap_or(0), name.clone())
+    });
+    names
+}
+
+/// Names of a device's ports, as numbers.
+pub fn ports(tree: &Tree<'_>, device: &str) -> Vec<u32> {
+    let mut ports: Vec<u32> =
+        tree.list(&format!("{CLASS}/{device}/ports")).iter().filter_map(|port| port.parse().ok()).collect();
+    ports.sort_unstable();
+    ports
+}
+
+/// A line of the bound device's `uevent`, where links were not captured.
+fn uevent(tree: &Tree<'_>, device: &str, name: &str) -> Option<String> {
+    let text = tree.text(&format!("{CLASS}/{device}/device/uevent"))?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+}
+
+/// PCI address; `None`: it is no PCI device, as Soft-RoCE is none.
+pub fn pci_address(tree: &Tree<'_>, device: &str) -> Option<String> {
+    let linked = tree.real(&format!("{CLASS}/{device}/device")).and_then(|path| {
+        let name = path.rsplit('/').next()?.to_owned();
+        Some(name).filter(|name| name.contains(':'))
+    });
+    linked.or_else(|| uevent(tree, device, "PCI_SLOT_NAME"))
+}
+
+/// Kernel driver of the PCI device.
+pub fn driver(tree: &Tree<'_>, device: &str) -> Option<String> {
+    let linked = tree.link_name(&format!("{CLASS}/{device}/device/driver"));
+    linked.or_else(|| uevent(tree, device, "DRIVER"))
+}
+
+/// Its `uverbs` node, without `/dev/infiniband/`.
+pub fn uverbs(tree: &Tree<'_>, device: &str) -> Option<String> {
+    let nodes = tree.list(VERBS_CLASS).into_iter();
+    let mut of_device =
+        nodes.filter(|node| tree.line(&format!("{VERBS_CLASS}/{node}/ibdev")).as_deref() == Some(device));
+    of_device.next().or_else(|| tree.list(&format!("{CLASS}/{device}/device/infiniband_verbs")).into_iter().next())
+}
+
+/// `4: ACTIVE` → `ACTIVE`
+pub fn word(text: &str) -> &str {
+    text.split_once(':').map_or(text, |(_, word)| word).trim()
+}
+
+/// The interfaces that a port's GIDs name, sorted, each once.
+pub fn gid_interfaces(tree: &Tree<'_>, port_folder: &str) -> Vec<String> {
+    let folder = format!("{port_folder}/gid_attrs/ndevs");
+    let mut interfaces: Vec<String> =
+        tree.list(&folder).iter().filter_map(|index| tree.line(&format!("{folder}/{index}"))).collect();
+    interfaces.sort();
+    interfaces.dedup();
+    interfaces
+}
+
+/// What a port moved so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traffic {
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub sent_packets: Option<u64>,
+    pub received_packets: Option<u64>,
+    /// The file of `sent_bytes`, below the port.
+    pub source: String,
+}
+
+/// Counters of one kind of device.
+struct Names {
+    folder: &'static str,
+    sent: &'static str,
+    received: &'static str,
+    /// Bytes of one unit.
+    unit_bytes: u64,
+    sent_packets: &'static str,
+    received_packets: &'static str,
+}
+
+/// Which counters of a port are bytes on the wire, best first. eRDMA counts bytes (elastic-rdma-drivers
+/// `kernel/src/erdma_stats.c`; mainline without `hw_`), mlx5 and InfiniBand in general units of four (InfiniBand
+/// specification, PortCounters).
+const COUNTERS: [Names; 4] = [
+    Names {
+        folder: "hw_counters",
+        sent: "hw_tx_bytes_cnt",
+        received: "hw_rx_bytes_cnt",
+        unit_bytes: 1,
+        sent_packets: "hw_tx_packets_cnt",
+        received_packets: "hw_rx_packets_cnt",
+    },
+    Names {
+        folder: "hw_counters",
+        sent: "tx_bytes_cnt",
+        received: "rx_bytes_cnt",
+        unit_bytes: 1,
+        sent_packets: "tx_packets_cnt",
+        received_packets: "rx_packets_cnt",
+    },
+    Names {
+        folder: "hw_counters",
+        sent: "sent_bytes",
+        received: "rcvd_bytes",
+        unit_bytes: 1,
+        sent_packets: "sent_pkts",
+        received_packets: "rcvd_pkts",
+    },
+    Names {
+        folder: "counters",
+        sent: "port_xmit_data",
+        received: "port_rcv_data",
+        unit_bytes: 4,
+        sent_packets: "port_xmit_packets",
+        received_packets: "port_rcv_packets",
+    },
+];
+
+/// Reads a port's traffic; `None`: it has no counters of bytes.
+pub fn traffic(tree: &Tree<'_>, port_folder: &str) -> Option<Traffic> {
+    COUNTERS.iter().find_map(|names| {
+        let read = |file: &str| tree.number::<u64>(&format!("{port_folder}/{}/{file}", names.folder));
+        Some(Traffic {
+            sent_bytes: read(names.sent)?.saturating_mul(names.unit_bytes),
+            received_bytes: read(names.received)?.saturating_mul(names.unit_bytes),
+            sent_packets: read(names.sent_packets),
+            received_packets: read(names.received_packets),
+            source: format!("{}/{}", names.folder, names.sent),
+        })
+    })
+}

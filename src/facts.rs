@@ -5,6 +5,7 @@
 
 pub mod devices;
 mod loader;
+pub mod loopback;
 mod nccl;
 pub mod run;
 pub mod run_evidence;

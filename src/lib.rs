@@ -36,6 +36,7 @@ pub mod facts;
 pub mod image;
 pub mod inspect;
 pub mod launch;
+pub mod loopback;
 pub mod nccl_log;
 pub mod nccl_settings;
 pub mod nccl_tests;

@@ -111,7 +111,7 @@ macro_rules! functions {
         }
     };
 }
-pub(super) use functions;
+pub(crate) use functions;
 
 #[cfg(test)]
 mod tests {

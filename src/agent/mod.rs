@@ -35,6 +35,7 @@ pub mod part {
     pub const GPUS: &str = "gpus";
     pub const VERBS: &str = "verbs";
     pub const NCCL_VERSION: &str = "nccl-version";
+    pub const LOOPBACK: &str = "loopback";
 }
 
 /// Runs the supervisor; the exit code of the process: 0, when every rank did all that was asked.

@@ -5,7 +5,7 @@
 //! out; nothing here fails once the root is there.
 
 mod distance;
-mod gid;
+pub mod gid;
 mod mtu;
 mod rdma;
 mod watch;

@@ -6,6 +6,7 @@ mod devices;
 mod explanation;
 mod github;
 mod junit;
+pub mod loopback;
 mod nccl_tests;
 mod printf;
 mod registry;

@@ -1,0 +1,283 @@
+//! Writes from a device to itself on real verbs: soft-RoCE in a virtual machine (`tests/rig/softroce.sh`), as it is, and with one
+//! thing after the other broken. One boot serves all (`tests/softroce/scenarios.sh`).
+
+#[path = "support/skipping.rs"]
+mod skipping;
+
+use rdmaprep::facts::loopback::{
+    Cause, CounterUnit, DeviceLoopback, GidChoice, LoopbackFailure, LoopbackReport, Path as RdmaPath, PortLoopback,
+    Step, StepError,
+};
+use skipping::say_skipped;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The guest boots in 10 to 20 s, and the scenarios take as long again; a busy machine takes several times that.
+const SECONDS: &str = "240";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What one scenario printed, and its exit status.
+#[derive(Debug)]
+struct Scenario {
+    output: String,
+    status: i32,
+}
+
+impl Scenario {
+    #[track_caller]
+    fn report(&self) -> LoopbackReport {
+        let line = self.output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{}", self.output));
+        serde_json::from_str(line).unwrap()
+    }
+}
+
+/// Runs the scenarios; the error is the reason why there is no virtual machine.
+fn scenarios() -> Result<BTreeMap<String, Scenario>, String> {
+    let script = root().join("tests/rig/softroce.sh");
+    let ready = Command::new(&script).arg("--ready").stdin(Stdio::null()).output().unwrap();
+    if !ready.status.success() {
+        let stderr = String::from_utf8_lossy(&ready.stderr);
+        return Err(format!("no virtual machine: {}", stderr.lines().last().unwrap_or("no reason was given")));
+    }
+    // Without debugging symbols it is less than half as long, and the guest keeps it in memory.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("rdmaprep");
+    let stripped = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_rdmaprep")).status();
+    if !stripped.is_ok_and(|status| status.success()) {
+        std::fs::copy(env!("CARGO_BIN_EXE_rdmaprep"), &program).unwrap();
+    }
+    let guest = root().join("tests/softroce/scenarios.sh");
+    let output = Command::new(&script)
+        .arg(guest)
+        .arg(&program)
+        .env("SOFTROCE_SECONDS", SECONDS)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let parts = format!("\n{stdout}");
+    let parts = parts.split("\n== ").skip(1).map(|part| {
+        let (name, rest) = part.split_once('\n').unwrap();
+        let (output, status) = rest.trim_end().rsplit_once("exit ").unwrap_or_else(|| panic!("{name}: {rest}"));
+        (name.to_owned(), Scenario { output: output.to_owned(), status: status.parse().unwrap() })
+    });
+    Ok(parts.collect())
+}
+
+#[track_caller]
+fn device<'a>(report: &'a LoopbackReport, name: &str) -> &'a DeviceLoopback {
+    report.devices.iter().find(|device| device.name == name).unwrap_or_else(|| panic!("no {name} in {report:?}"))
+}
+
+#[track_caller]
+fn port(report: &LoopbackReport) -> &PortLoopback {
+    &device(report, "rxe_0").ports[0]
+}
+
+/// The failure of both paths, which must be the same.
+#[track_caller]
+fn of_paths(port: &PortLoopback) -> &LoopbackFailure {
+    assert_eq!(port.paths.len(), 2, "{port:?}");
+    assert_eq!(port.paths[0].failure, port.paths[1].failure);
+    port.paths[0].failure.as_ref().unwrap_or_else(|| panic!("{port:?}"))
+}
+
+fn errno(failure: &LoopbackFailure) -> Option<&str> {
+    let StepError::Errno { name, .. } = &failure.error else { return None };
+    name.as_deref()
+}
+
+#[test]
+fn writes_to_itself_are_proven_and_what_is_broken_is_named() {
+    let scenarios = match scenarios() {
+        Ok(scenarios) => scenarios,
+        Err(reason) => return say_skipped(&reason),
+    };
+    let take = |name: &str, status: i32| -> LoopbackReport {
+        let scenario = scenarios.get(name).unwrap_or_else(|| panic!("{name} did not run"));
+        assert_eq!(scenario.status, status, "{name}: {}", scenario.output);
+        let report = scenario.report();
+        assert_eq!(report.is_proven(), status == 0, "{name}");
+        report
+    };
+    moves_data(&take("as-it-is", 0));
+    agrees_with_devinfo(&take("both", 0), &scenarios["devinfo"].output);
+    gids(&take);
+    ports_and_interfaces(&take);
+    nodes_and_limits(&take);
+    planted(&take("planted", 4));
+    nothing_to_try(&take);
+    for (name, scenario) in &scenarios {
+        // Its sizes depend on how fast the machine is.
+        if scenario.output.lines().any(|line| line.starts_with('{')) && name != "down-while-busy" {
+            insta::assert_snapshot!(format!("softroce_{name}"), redacted(&scenario.report()));
+        }
+    }
+}
+
+/// What people read, without times and without how many packets acknowledged the others.
+fn redacted(report: &LoopbackReport) -> String {
+    let text = rdmaprep::report::loopback::text(report);
+    let line = |line: &str| match line.split_once(" messages ") {
+        Some((before, _)) => format!("{before} messages  [bandwidth]\n"),
+        None if line.contains(" packets sent") => {
+            let (before, rest) = line.split_once(": ").unwrap();
+            let expected = rest.split(", ").last().unwrap();
+            format!("{before}: [packets], {expected}\n")
+        }
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+fn moves_data(report: &LoopbackReport) {
+    assert_eq!(report.devices.len(), 1, "one was asked for");
+    assert!(report.library.as_ref().unwrap().path.contains("/libibverbs.so.1."), "{:?}", report.library);
+    let port = port(report);
+    let gid = port.gid.as_ref().unwrap();
+    assert_eq!((gid.index, gid.chosen_by, gid.is_routable), (1, GidChoice::Nccl, true));
+    assert_eq!(gid.gid, "0000:0000:0000:0000:0000:ffff:0a09:0001");
+    let sizes: Vec<u64> = (16..=23).map(|power| 1 << power).collect();
+    for (path, of) in port.paths.iter().zip([RdmaPath::Itself, RdmaPath::Pair]) {
+        assert_eq!(path.path, of);
+        assert_eq!(path.rows.iter().map(|row| row.size_bytes).collect::<Vec<_>>(), sizes);
+        assert!(path.rows.iter().all(|row| row.time_us > 0.0 && row.bandwidth_gb_per_s() > 0.0));
+    }
+    // Soft-RoCE counts packets, of which each holds at most 1024 bytes; the acknowledgements come on top.
+    let counters = port.counters.as_ref().unwrap();
+    assert_eq!((counters.unit, counters.source.as_str()), (CounterUnit::Packets, "hw_counters/sent_pkts"));
+    assert_eq!(counters.expected, port.moved_bytes() / 1024);
+    assert!(counters.confirms(), "{counters:?}");
+}
+
+/// Field by field what `ibv_devinfo -v` of rdma-core prints.
+fn agrees_with_devinfo(report: &LoopbackReport, devinfo: &str) {
+    for part in devinfo.split("hca_id:\t").skip(1) {
+        let name = part.lines().next().unwrap();
+        let fields: BTreeMap<&str, &str> =
+            part.lines().rev().filter_map(|line| line.trim().split_once(":\t")).map(|(k, v)| (k, v.trim())).collect();
+        let device = device(report, name);
+        let limits = device.limits.as_ref().unwrap();
+        let port = device.ports[0].attributes.as_ref().unwrap();
+        let mtu = |bytes: Option<u32>| bytes.map(|bytes| format!("{bytes} ({})", bytes.trailing_zeros() - 7)).unwrap();
+        for (field, value) in [
+            ("fw_ver", limits.firmware.clone()),
+            ("node_guid", limits.node_guid.clone()),
+            ("sys_image_guid", limits.system_image_guid.clone()),
+            ("vendor_id", limits.vendor_id.clone()),
+            ("vendor_part_id", limits.vendor_part_id.to_string()),
+            ("hw_ver", format!("0x{:X}", limits.hardware_version)),
+            ("phys_port_cnt", limits.ports.to_string()),
+            ("max_mr_size", format!("0x{:x}", limits.max_mr_bytes)),
+            ("max_mr", limits.max_mr.to_string()),
+            ("max_pd", limits.max_pd.to_string()),
+            ("max_qp", limits.max_qp.to_string()),
+            ("max_qp_wr", limits.max_qp_wr.to_string()),
+            ("max_sge", limits.max_sge.to_string()),
+            ("max_cq", limits.max_cq.to_string()),
+            ("max_cqe", limits.max_cqe.to_string()),
+            ("state", format!("PORT_{} (4)", port.state)),
+            ("max_mtu", mtu(port.max_mtu_bytes)),
+            ("active_mtu", mtu(port.active_mtu_bytes)),
+            ("sm_lid", port.sm_lid.to_string()),
+            ("port_lid", port.lid.to_string()),
+            ("port_lmc", format!("0x{:02x}", port.lmc)),
+            ("link_layer", port.link_layer.clone()),
+            ("max_msg_sz", format!("0x{:x}", port.max_message_bytes)),
+            ("gid_tbl_len", port.gid_table_length.to_string()),
+        ] {
+            assert_eq!(fields.get(field), Some(&value.as_str()), "{name}: {field}");
+        }
+    }
+    assert_eq!(report.devices.len(), 2, "{report:?}");
+}
+
+fn gids(take: &dyn Fn(&str, i32) -> LoopbackReport) {
+    // The data moves, but no other host can be reached with such a GID.
+    let report = take("no-address", 0);
+    let gid = port(&report).gid.as_ref().unwrap();
+    assert_eq!((gid.index, gid.is_routable), (0, false));
+    let report = take("link-local", 0);
+    let gid = port(&report).gid.as_ref().unwrap();
+    assert_eq!((gid.index, gid.chosen_by, gid.is_routable), (0, GidChoice::Asked, false));
+    for (name, index, usable) in [("asked-slot-empty", 1, vec![]), ("wrong-gid-index", 5, vec![1])] {
+        let report = take(name, 4);
+        let failure = of_paths(port(&report));
+        assert_eq!((failure.step, errno(failure)), (Step::ModifyToRtr, Some("ENODATA")), "{name}");
+        assert_eq!(failure.cause, Some(Cause::GidUnusable { index, usable }));
+    }
+    let report = take("gid-index-beyond-table", 4);
+    let failure = port(&report).failure.as_ref().unwrap();
+    assert_eq!((failure.step, errno(failure)), (Step::QueryGid, Some("EINVAL")));
+    assert_eq!(failure.cause, Some(Cause::GidUnusable { index: 5000, usable: vec![1] }));
+}
+
+fn ports_and_interfaces(take: &dyn Fn(&str, i32) -> LoopbackReport) {
+    let report = take("port-down", 4);
+    let failure = port(&report).failure.as_ref().unwrap();
+    assert_eq!(failure.cause, Some(Cause::PortNotActive { state: "DOWN".to_owned() }));
+    assert!(device(&report, "rxe_1").ports[0].is_proven(), "the other one is not down");
+
+    let report = take("large-mtu", 0);
+    let port_of = port(&report);
+    assert_eq!(port_of.attributes.as_ref().unwrap().active_mtu_bytes, Some(4096));
+    assert_eq!(port_of.counters.as_ref().unwrap().expected, port_of.moved_bytes() / 4096);
+
+    // Hardware says ENODEV; soft-RoCE moves the data, so that the GID's interface must tell.
+    let report = take("other-network-namespace", 0);
+    let gid = port(&report).gid.as_ref().unwrap();
+    assert_eq!((gid.index, gid.interface.as_deref(), gid.is_interface_here), (1, Some("v0"), false));
+    let report = take("large-mtu", 0);
+    assert!(port(&report).gid.as_ref().unwrap().is_interface_here);
+
+    // One of the paths was under way. Nothing hangs, and what a completion says about it is left to the driver.
+    let report = take("down-while-busy", 4);
+    let failure = port(&report).paths.iter().find_map(|path| path.failure.as_ref()).unwrap();
+    assert_eq!(failure.cause, Some(Cause::PortNotActive { state: "DOWN".to_owned() }), "{failure:?}");
+    assert_eq!(failure.step, Step::PollCq);
+    assert!(matches!(&failure.error, StepError::Completion { text, .. } if !text.is_empty()), "{failure:?}");
+}
+
+fn nodes_and_limits(take: &dyn Fn(&str, i32) -> LoopbackReport) {
+    let node = "/dev/infiniband/uverbs0".to_owned();
+    let report = take("node-missing", 4);
+    let failure = device(&report, "rxe_0").failure.as_ref().unwrap();
+    assert_eq!((failure.step, &failure.cause), (Step::DeviceList, &Some(Cause::NodeMissing { path: node.clone() })));
+    assert!(device(&report, "rxe_1").ports[0].is_proven());
+
+    let report = take("node-refused", 4);
+    let failure = device(&report, "rxe_0").failure.as_ref().unwrap();
+    assert_eq!(failure.step, Step::OpenDevice);
+    assert!(matches!(&failure.cause, Some(Cause::NodeRefused { path, .. }) if *path == node), "{failure:?}");
+
+    let report = take("memlock-low", 4);
+    let failure = of_paths(port(&report));
+    assert_eq!((failure.step, errno(failure)), (Step::RegMr, Some("ENOMEM")));
+    assert_eq!(failure.cause, Some(Cause::MemlockLow { limit_bytes: 64 << 10, wanted_bytes: 32 << 20 }));
+    take("memlock-unlimited", 0);
+}
+
+/// One byte of one message is changed after it arrived.
+fn planted(report: &LoopbackReport) {
+    let failure = of_paths(port(report));
+    assert_eq!((failure.step, &failure.cause), (Step::Verify, &None));
+    let StepError::WrongData { message, offset_bytes, found, expected } = failure.error else { panic!("{failure:?}") };
+    assert_eq!((message, offset_bytes, found), (20, 65535, !expected));
+}
+
+fn nothing_to_try(take: &dyn Fn(&str, i32) -> LoopbackReport) {
+    let report = take("no-such-device", 4);
+    let known = vec!["rxe_0".to_owned(), "rxe_1".to_owned()];
+    assert_eq!(report.failure.unwrap().cause, Some(Cause::NoSuchDevice { known }));
+    let report = take("no-provider", 4);
+    assert!(report.devices.iter().all(|device| device.failure.as_ref().unwrap().cause == Some(Cause::NoProvider)));
+    assert_eq!(report.devices.len(), 2);
+    assert_eq!(take("no-device", 4).failure.unwrap().cause, Some(Cause::NoDevice));
+    let report = take("no-library", 4);
+    assert_eq!((report.library, report.failure.unwrap().step), (None, Step::OpenLibrary));
+}

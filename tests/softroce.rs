@@ -4,12 +4,14 @@
 #[path = "support/skipping.rs"]
 mod skipping;
 
+use rdmaprep::facts::devices::{Access, DeviceFacts, Transport};
 use rdmaprep::facts::loopback::{
     Cause, CounterUnit, DeviceLoopback, GidChoice, LoopbackFailure, LoopbackReport, Path as RdmaPath, PortLoopback,
     Step, StepError,
 };
 use skipping::say_skipped;
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -30,8 +32,15 @@ struct Scenario {
 impl Scenario {
     #[track_caller]
     fn report(&self) -> LoopbackReport {
-        let line = self.output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{}", self.output));
-        serde_json::from_str(line).unwrap()
+        self.json()
+    }
+
+    /// What stands between the first brace and the last.
+    #[track_caller]
+    fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+        let ends = self.output.find('{').zip(self.output.rfind('}'));
+        let (from, to) = ends.unwrap_or_else(|| panic!("{}", self.output));
+        serde_json::from_str(&self.output[from..=to]).unwrap_or_else(|error| panic!("{error}: {}", self.output))
     }
 }
 
@@ -105,6 +114,7 @@ fn writes_to_itself_are_proven_and_what_is_broken_is_named() {
         assert_eq!(report.is_proven(), status == 0, "{name}");
         report
     };
+    devices_agree(&scenarios);
     moves_data(&take("as-it-is", 0));
     agrees_with_devinfo(&take("both", 0), &scenarios["devinfo"].output);
     gids(&take);
@@ -114,9 +124,73 @@ fn writes_to_itself_are_proven_and_what_is_broken_is_named() {
     nothing_to_try(&take);
     for (name, scenario) in &scenarios {
         // Its sizes depend on how fast the machine is.
-        if scenario.output.lines().any(|line| line.starts_with('{')) && name != "down-while-busy" {
+        if scenario.output.contains('{') && !["down-while-busy", "devices"].contains(&name.as_str()) {
             insta::assert_snapshot!(format!("softroce_{name}"), redacted(&scenario.report()));
         }
+    }
+}
+
+/// The view of the devices beside `ibv_devinfo -v`, field by field, and beside the GID table of sysfs.
+fn devices_agree(scenarios: &BTreeMap<String, Scenario>) {
+    let facts: DeviceFacts = scenarios["devices"].json();
+    let devinfo = &scenarios["devinfo"].output;
+    let blocks: Vec<&str> = devinfo.split("hca_id:").skip(1).collect();
+    assert_eq!(blocks.len(), 2, "{devinfo}");
+    assert_eq!(facts.rdma_devices.len(), blocks.len());
+    for (hca, block) in facts.rdma_devices.iter().zip(blocks) {
+        // `name:<tabs>value`
+        let field = |name: &str| {
+            let mut lines = block.lines().filter_map(|line| line.trim().split_once(':'));
+            let found = lines.find(|(key, _)| *key == name).unwrap_or_else(|| panic!("no {name} in {block}"));
+            found.1.trim().to_owned()
+        };
+        assert_eq!(hca.name, block.lines().next().unwrap().trim());
+        // Software has none: sysfs has an empty line, and libibverbs makes three zeros of it.
+        assert_eq!((hca.firmware.as_deref().unwrap_or_default(), field("fw_ver").as_str()), ("", "0.0.0"));
+        assert_eq!(hca.node_guid.as_deref(), Some(field("node_guid").as_str()));
+        assert_eq!(hca.system_image_guid.as_deref(), Some(field("sys_image_guid").as_str()));
+        assert_eq!(field("transport"), "InfiniBand (0)");
+        assert_eq!(hca.transport, Some(Transport::Infiniband));
+        assert_eq!(hca.ports.len().to_string(), field("phys_port_cnt"));
+        let port = &hca.ports[0];
+        assert_eq!(field("state"), format!("PORT_{} (4)", port.state.as_deref().unwrap()));
+        assert_eq!(port.link_layer.as_deref(), Some(field("link_layer").as_str()));
+        let number = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(number(port.lid.as_deref().unwrap()).to_string(), field("port_lid"));
+        assert_eq!(number(port.subnet_manager_lid.as_deref().unwrap()).to_string(), field("sm_lid"));
+        assert_eq!(
+            port.lid_mask_count.clone().unwrap(),
+            field("port_lmc").trim_start_matches("0x0").trim_start_matches("0x")
+        );
+        let mtu = field("active_mtu");
+        assert_eq!(port.derived_active_mtu_bytes.map(|mtu| mtu.to_string()).as_deref(), mtu.split(' ').next());
+        assert_eq!(port.gid_table_length.to_string(), field("gid_tbl_len"));
+        // `GID[  1]:		::ffff:10.9.0.1, RoCE v2`
+        let shown: Vec<(u32, Ipv6Addr, String)> = block
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("GID["))
+            .map(|line| {
+                let (index, rest) = line.split_once("]:").unwrap();
+                let (address, kind) = rest.trim().split_once(", ").unwrap();
+                (index.trim().parse().unwrap(), address.parse().unwrap(), kind.to_owned())
+            })
+            .collect();
+        let ours: Vec<(u32, Ipv6Addr, String)> =
+            port.gids.iter().map(|gid| (gid.index, gid.gid.parse().unwrap(), gid.kind.clone().unwrap())).collect();
+        assert_eq!(ours, shown, "{}", hca.name);
+        // `rxe_0 1 0000:…:0a09:0001 RoCE v2`, from sysfs
+        let table = scenarios["gids"].output.lines().filter_map(|line| line.strip_prefix(&format!("{} ", hca.name)));
+        let table: Vec<(u32, Ipv6Addr, String)> = table
+            .map(|line| {
+                let mut words = line.splitn(3, ' ');
+                let index = words.next().unwrap().parse().unwrap();
+                (index, words.next().unwrap().parse().unwrap(), words.next().unwrap().to_owned())
+            })
+            .collect();
+        assert_eq!(ours, table, "{}", hca.name);
+        assert!(port.nccl_gid.as_ref().is_some_and(|gid| gid.is_usable && port.gid(gid.index).unwrap().ipv4.is_some()));
+        let node = hca.uverbs.as_ref().unwrap();
+        assert_eq!((node.access, node.path.starts_with("/dev/infiniband/uverbs")), (Access::Opened, true));
     }
 }
 

@@ -7,6 +7,8 @@ use super::output::{Output, write_json};
 use super::{block_on, interrupted};
 use crate::devices::{self, Watch};
 use crate::facts::devices::TrafficSample;
+use crate::loopback;
+use crate::report::loopback::text as loopback_text;
 use crate::report::{
     Report, Totals, write_devices, write_github, write_host_check, write_junit, write_sample, write_sarif, write_totals,
 };
@@ -21,6 +23,7 @@ Examples:
   rdmaprep devices erdma_0 --format json      all that is known of one device
   rdmaprep devices --check --target pai-dlc   can a job use them? 4: it cannot, 3: not known
   rdmaprep devices --check --nics 2 -o junit=host.xml
+  rdmaprep devices --loopback                 does the device path work? RDMA writes to itself, verified
   rdmaprep devices --watch --interval 2       traffic per device, until Ctrl-C
   rdmaprep devices --sysfs captured           a directory with the sys, proc and dev of a host";
 
@@ -50,6 +53,18 @@ pub struct DevicesArgs {
     /// End after so many looks, with --watch [default: at Ctrl-C]
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    /// Write from each device to itself over RDMA, and verify every byte: it proves the device without a second host
+    #[arg(long, conflicts_with_all = ["check", "watch", "sysfs"])]
+    loopback: bool,
+    /// Slot of the GID table, with --loopback [default: the one that NCCL takes]
+    #[arg(long, value_name = "N", requires = "loopback")]
+    gid_index: Option<u32>,
+    /// Bytes of a message, with --loopback [default: 64 KiB to 8 MiB by factors of two]
+    #[arg(long, value_name = "BYTES", requires = "loopback", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(4096..=8 << 20))]
+    sizes: Vec<u64>,
+    /// Change this message before it is verified, to see that the check finds it, with --loopback
+    #[arg(long, value_name = "N", requires = "loopback", value_parser = clap::value_parser!(u32).range(1..))]
+    plant_wrong: Option<u32>,
     /// Read a captured tree, and nothing of this host: a directory that holds sys, and proc and dev where they were captured
     #[arg(long, value_name = "DIR")]
     sysfs: Option<PathBuf>,
@@ -103,6 +118,9 @@ pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     if args.watch {
         return watch(args, output);
     }
+    if args.loopback {
+        return loopback(args, &places, output);
+    }
     let judge = args.judge.load()?;
     let mut facts = match &args.sysfs {
         Some(root) => devices::load_captured(root),
@@ -125,6 +143,24 @@ pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
         _ => write_json(out, &facts),
     })?;
     Ok(Exit::Ok)
+}
+
+fn loopback(args: &DevicesArgs, places: &[Destination<Format>], output: &mut Output) -> Result<Exit, CliError> {
+    let mut options = loopback::Options {
+        devices: args.devices.clone(),
+        gid_index: args.gid_index,
+        plant: args.plant_wrong,
+        ..loopback::Options::default()
+    };
+    if !args.sizes.is_empty() {
+        options.sizes.clone_from(&args.sizes);
+    }
+    let report = loopback::run(&options);
+    write_everywhere(places, output, |format, out, _| match format {
+        Format::Text => out.write_all(loopback_text(&report).as_bytes()),
+        _ => write_json(out, &report),
+    })?;
+    Ok(if report.is_proven() { Exit::Ok } else { Exit::Host })
 }
 
 fn write_report(out: &mut dyn Write, report: &Report, format: Format) -> io::Result<()> {

@@ -24,8 +24,8 @@ use verbs::{Transport, Verbs};
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `None`: every device.
-    pub device: Option<String>,
+    /// Empty: every device.
+    pub devices: Vec<String>,
     /// `None`: the one that NCCL takes.
     pub gid_index: Option<u32>,
     /// Of the messages, in bytes: multiples of 4096.
@@ -42,7 +42,7 @@ const SIZES: std::ops::RangeInclusive<u32> = 16..=23;
 impl Default for Options {
     fn default() -> Self {
         Options {
-            device: None,
+            devices: Vec::new(),
             gid_index: None,
             sizes: SIZES.map(|power| 1 << power).collect(),
             plant: None,
@@ -130,13 +130,13 @@ pub fn run(options: &Options) -> LoopbackReport {
     let mut devices = listed.devices;
     devices.extend(unlisted(&Tree::new(Path::new(ROOT)), &devices));
     let known: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
-    if let Some(name) = &options.device {
-        devices.retain(|device| device.name == *name);
-    }
-    if devices.is_empty() && report.failure.is_none() {
-        let cause = options.device.as_ref().map_or(Cause::NoDevice, |_| Cause::NoSuchDevice { known });
-        let asked = options.device.as_ref().map(|name| format!("no device {name}"));
-        let error = StepError::Other { detail: asked.unwrap_or_else(|| "no device".to_owned()) };
+    let asked = &options.devices;
+    devices.retain(|device| asked.is_empty() || asked.contains(&device.name));
+    let missing: Vec<&str> = asked.iter().filter(|name| !known.contains(name)).map(String::as_str).collect();
+    if (devices.is_empty() || !missing.is_empty()) && report.failure.is_none() {
+        let cause = if missing.is_empty() { Cause::NoDevice } else { Cause::NoSuchDevice { known } };
+        let detail = format!("no device {}", missing.join(", ")).trim_end().to_owned();
+        let error = StepError::Other { detail };
         report.failure = Some(LoopbackFailure { step: Step::DeviceList, error, cause: Some(cause) });
     }
     report.devices = devices.into_iter().map(|device| try_device(device, options)).collect();

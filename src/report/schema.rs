@@ -6,6 +6,7 @@
 mod tests {
     use crate::explain::{Explanation, SCHEMA_VERSION as EXPLANATION_VERSION};
     use crate::facts::devices::{self, DeviceFacts};
+    use crate::facts::loopback::{LoopbackReport, SCHEMA_VERSION as LOOPBACK_VERSION};
     use crate::facts::{self, ImageFacts};
     use crate::report::{self, Report};
     use schemars::JsonSchema;
@@ -77,6 +78,10 @@ mod tests {
             ("preflight", report("What rdmaprep preflight --format json writes", &["image", "run"], &["host"])),
             ("devices", schema::<DeviceFacts>("What rdmaprep devices --format json writes", devices::SCHEMA_VERSION)),
             ("host-report", report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run"])),
+            (
+                "loopback",
+                schema::<LoopbackReport>("What rdmaprep devices --loopback --format json writes", LOOPBACK_VERSION),
+            ),
             (
                 "explanation",
                 schema::<Explanation>("What rdmaprep explain LOG --format json writes", EXPLANATION_VERSION),

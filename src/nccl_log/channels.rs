@@ -13,11 +13,15 @@ const RECENT_TEXT: usize = 30;
 /// Where the last channel lines were counted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Channels {
-    recent: [Recent; 8],
+    /// A hash of each of `recent`, side by side: of a thousand processes in turn, none has more than a line in the near cache.
+    tags: [u32; PLACES],
+    recent: [Recent; PLACES],
     oldest: usize,
 }
 
-/// Lines of one group and peer, counted apart: of a thousand processes in turn, none has more than this in the cache.
+const PLACES: usize = 8;
+
+/// Lines of one group and peer, counted apart.
 #[derive(Debug, Clone, Copy)]
 struct Recent {
     via: [u8; RECENT_TEXT],
@@ -44,13 +48,27 @@ impl Recent {
     }
 }
 
+/// Of the peer, the direction and what carries the channel: its length and last eight bytes.
+fn tag(line: &ChannelLine<'_>) -> u32 {
+    let end = line.via.last_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let direction = u64::from(line.direction == Direction::Send);
+    let rest = u64::from(line.peer.unwrap_or(u32::MAX)) | ((line.via.len() as u64) << 32) | (direction << 63);
+    let mixed = (end ^ rest.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // Zero is a free place's.
+    (mixed >> 32) as u32 | 1
+}
+
 impl Channels {
     /// Counts a channel where the last ones of its kind were counted; parses what carries it only where that is new.
     pub(super) fn count(&mut self, line: &ChannelLine<'_>, facts: &mut RankEvidence, room: &mut Room) {
-        match self.recent.iter_mut().find(|recent| recent.is(line)) {
-            Some(recent) => recent.lines += 1,
-            None => self.count_new(line, facts, room),
+        let tag = tag(line);
+        for at in 0..PLACES {
+            if self.tags[at] == tag && self.recent[at].is(line) {
+                self.recent[at].lines += 1;
+                return;
+            }
         }
+        self.count_new(line, tag, facts, room);
     }
 
     /// Adds to the facts what was counted here.
@@ -62,7 +80,7 @@ impl Channels {
         }
     }
 
-    fn count_new(&mut self, line: &ChannelLine<'_>, facts: &mut RankEvidence, room: &mut Room) {
+    fn count_new(&mut self, line: &ChannelLine<'_>, tag: u32, facts: &mut RankEvidence, room: &mut Room) {
         let Some(via) = parse_via(line.via) else { return };
         let groups = &mut facts.channels;
         let fits = |group: &ChannelGroup| group.direction == line.direction && group.transport.is(&via);
@@ -107,6 +125,7 @@ impl Channels {
             }
             let mut via = [0; RECENT_TEXT];
             via[..line.via.len()].copy_from_slice(line.via);
+            self.tags[self.oldest] = tag;
             *recent = Recent { via, length, direction: line.direction, peer: line.peer, group: at, lines: 0 };
         }
     }

@@ -226,6 +226,19 @@ fn parse_header(text: &[u8], at: usize) -> Option<Header> {
     if level == Level::Call {
         return Some(header(process_before(head, head.len())?, None, head.len()));
     }
+    // At INFO, which most lines are, the device is the last word.
+    if let Some(inner) = head.strip_suffix(b"]") {
+        let digits = inner.iter().rev().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+        let open = inner.len() - digits;
+        if digits > 0
+            && open >= 2
+            && inner[open - 2..open] == *b" ["
+            && let Some(process) = process_before(head, open - 2)
+        {
+            let device = parse_u32(&inner[open..]).filter(|device| *device <= MAX_DEVICE);
+            return Some(header(process, device, head.len()));
+        }
+    }
     // A thread's name may hold a bracket, too.
     let mut end = head.len();
     for _ in 0..4 {
@@ -258,11 +271,22 @@ fn process_before(text: &[u8], end: usize) -> Option<((usize, usize), u32, u32)>
     let (tid_at, tid) = number_before(text, end)?;
     let (pid_at, pid) = number_before(text, colon_before(text, tid_at)?)?;
     let host_end = colon_before(text, pid_at)?;
-    let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     let first = host_end.saturating_sub(MAX_HOST);
-    let host = text[first..host_end].iter().rposition(|byte| !is_host(byte)).map_or(first, |at| first + at + 1);
+    let before = text[first..host_end].iter().rposition(|byte| !IS_HOST[usize::from(*byte)]);
+    let host = before.map_or(first, |at| first + at + 1);
     (host < host_end).then_some(((host, host_end), pid, tid))
 }
+
+/// Bytes that a host's name may have.
+static IS_HOST: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        byte += 1;
+    }
+    table
+};
 
 fn colon_before(text: &[u8], at: usize) -> Option<usize> {
     at.checked_sub(1).filter(|colon| text[*colon] == b':')

@@ -207,7 +207,7 @@ impl Places {
                 return Err(key);
             }
             // Equal keys are most likely of one process, but only the name says so.
-            if place.key == key && place.pid == pid && *self.hosts[place.host as usize] == *host {
+            if place.key == key && place.pid == pid && is_same(&self.hosts[place.host as usize], host) {
                 return Ok(place.log as usize - 1);
             }
             slot = (slot + 1) & (self.slots.len() - 1);
@@ -259,17 +259,51 @@ impl Places {
         let mut state = mix(self.seed, u64::from(pid) ^ ((host.len() as u64) << 32));
         let mut words = host.chunks_exact(8);
         for word in &mut words {
-            state = mix(state, u64::from_le_bytes(word.try_into().unwrap_or_default()));
+            state = mix(state, word_of(word));
         }
-        let mut last = [0; 8];
-        last[..words.remainder().len()].copy_from_slice(words.remainder());
-        mix(mix(state, u64::from_le_bytes(last)), self.seed)
+        // The last word overlaps the one before.
+        let rest = if host.len() >= 8 { word_of(&host[host.len() - 8..]) } else { short_word(words.remainder()) };
+        mix(state, rest)
     }
+}
+
+fn word_of(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+}
+
+fn short_word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte))
+}
+
+/// Equality of short texts, without a call.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    if a.len() < 8 {
+        return short_word(a) == short_word(b);
+    }
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).all(|(a, b)| word_of(a) == word_of(b));
+    words && word_of(&a[a.len() - 8..]) == word_of(&b[b.len() - 8..])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equality_of_names() {
+        for length in 0..40 {
+            let name: Vec<u8> = (0..length).map(|at| b'a' + at % 26).collect();
+            assert!(is_same(&name, &name.clone()));
+            assert!(!is_same(&name, &[name.as_slice(), b"x"].concat()));
+            for at in 0..name.len() {
+                let mut other = name.clone();
+                other[at] = b'-';
+                assert!(!is_same(&name, &other), "{length} {at}");
+            }
+        }
+    }
 
     /// The name decides, not the hash.
     #[test]

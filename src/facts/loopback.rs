@@ -4,6 +4,7 @@
 //! about the network behind it, since the data need not have left the machine.
 
 use super::run::LoadedLibrary;
+use core::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -135,6 +136,10 @@ impl PortLoopback {
 pub struct UsedGid {
     pub index: u32,
     pub gid: String,
+    /// The slot holds none.
+    pub is_empty: bool,
+    /// The address that an IPv4-mapped GID holds.
+    pub ipv4: Option<Ipv4Addr>,
     /// `RoCE v2`, `IB/RoCE v1`; `None`: the kernel does not say.
     pub kind: Option<String>,
     /// RoCE v2, and neither empty nor link-local: hosts of different networks can talk with it. Always on InfiniBand, where LIDs

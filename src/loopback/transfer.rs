@@ -267,6 +267,8 @@ impl Port<'_> {
         let gid = UsedGid {
             index,
             gid: words_of(raw),
+            is_empty: slot.is_none(),
+            ipv4: slot.and_then(|slot| slot.ipv4),
             kind: slot.and_then(|slot| slot.kind.clone()),
             is_routable: is_infiniband || slot.is_some_and(Gid::is_routable),
             is_interface_here: interface.as_ref().is_some_and(|name| tree.exists(&format!("sys/class/net/{name}"))),

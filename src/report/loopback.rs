@@ -5,7 +5,6 @@ use crate::facts::loopback::{
     UsedGid,
 };
 use crate::units::Bytes;
-use std::net::Ipv6Addr;
 
 /// One paragraph per device.
 pub fn text(report: &LoopbackReport) -> String {
@@ -49,18 +48,17 @@ fn port_lines(lines: &mut Vec<String>, port: &PortLoopback) {
 }
 
 fn gid_words(gid: &UsedGid) -> String {
-    let address = gid.gid.parse::<Ipv6Addr>().unwrap_or(Ipv6Addr::UNSPECIFIED);
-    let mut words = vec![match address.to_ipv4_mapped() {
-        _ if address.is_unspecified() => "empty".to_owned(),
-        Some(v4) => v4.to_string(),
-        None => address.to_string(),
+    let mut words = vec![match gid.ipv4 {
+        _ if gid.is_empty => "empty".to_owned(),
+        Some(address) => address.to_string(),
+        None => gid.gid.clone(),
     }];
     words.extend(gid.kind.clone());
     words.push(match gid.chosen_by {
         GidChoice::Nccl => "NCCL's choice".to_owned(),
         GidChoice::Asked => "asked for".to_owned(),
     });
-    if !address.is_unspecified() && !gid.is_routable {
+    if !gid.is_empty && !gid.is_routable {
         words.push("not routable".to_owned());
     }
     if let Some(interface) = gid.interface.as_ref().filter(|_| !gid.is_interface_here) {

@@ -132,3 +132,121 @@ fn rdma_hints(environment: &EnvironmentFacts) -> Vec<RdmaDeviceHint> {
     });
     devices.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::run_evidence::RdmaUse;
+    use crate::run_fixture::good_run;
+
+    /// A rank of two in the words of NCCL 2.28, over a transport.
+    fn log(rank: u32, network: &str, via: &str) -> String {
+        let peer = 1 - rank;
+        let prefix = format!("host-a:{}:{} [{rank}] NCCL INFO", 100 + rank, 100 + rank);
+        let init =
+            format!("ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev {rank} nvmlDev {rank} busId 60 commId 0x9");
+        [
+            "NCCL version 2.28.3+cuda12.9".to_owned(),
+            "NET/IB : Using [0]erdma_0:1/RoCE [RO]; OOB eth0:192.0.2.7<0>".to_owned(),
+            format!("Using network {network}"),
+            format!("{init} - Init START"),
+            format!("{init} - Init COMPLETE"),
+            format!("Channel 00/0 : {peer}[{peer}] -> {rank}[{rank}] [receive] via {via}"),
+            format!("Channel 00/0 : {rank}[{rank}] -> {peer}[{peer}] [send] via {via}"),
+            "Connected all rings".to_owned(),
+        ]
+        .map(|line| format!("{prefix} {line}\n"))
+        .concat()
+    }
+
+    fn run_over(network: &str, via: &str) -> RunFacts {
+        let mut run = good_run();
+        for rank in &mut run.ranks {
+            rank.log = log(rank.rank, network, via);
+        }
+        run
+    }
+
+    #[track_caller]
+    fn expect(run: &RunFacts, rdma: RdmaUse, reason: &str) -> LogEvidence {
+        let evidence = read_evidence(run).unwrap();
+        assert_eq!(evidence.rdma, rdma, "{evidence:#?}");
+        assert!(evidence.rdma_reasons.iter().any(|said| said.contains(reason)), "{evidence:#?}");
+        evidence
+    }
+
+    /// Log, counters and results together.
+    #[test]
+    fn rdma_is_proved_by_all_of_it() {
+        let run = run_over("IB", "NET/IB/0/GDRDMA");
+        let evidence = expect(&run, RdmaUse::Yes, "4 channel lines are via RDMA (erdma_0)");
+        assert_eq!((evidence.gpu_direct, evidence.devices), (GpuDirect::Yes, vec!["erdma_0/RoCE".to_owned()]));
+        assert_eq!(evidence.nccl_versions.len(), 2);
+        assert!(evidence.causes.is_empty() && evidence.warnings.is_empty());
+    }
+
+    /// Seven MiB, 20 operations in either place, two ranks that send and receive once each.
+    #[test]
+    fn counters_must_rise_by_what_was_to_move() {
+        let mut run = run_over("IB", "NET/IB/0");
+        let moved = 7 * (1 << 20) * 2 * 20 * 2;
+        for (sent, received, rdma) in [
+            (moved, moved, RdmaUse::Yes),
+            (moved * 95 / 100, moved, RdmaUse::Yes),
+            (moved, moved * 80 / 100, RdmaUse::Unknown),
+            (0, 0, RdmaUse::Unknown),
+        ] {
+            (run.counters[0].sent_bytes, run.counters[0].received_bytes) = (sent, received);
+            assert_eq!(read_evidence(&run).unwrap().rdma, rdma, "{sent} {received}");
+        }
+        // A part within the host: how much the device had to move is not known.
+        run.ranks[1].log = log(1, "IB", "P2P/CUMEM");
+        (run.counters[0].sent_bytes, run.counters[0].received_bytes) = (1, 1);
+        expect(&run, RdmaUse::Unknown, "is not known");
+        expect(&run_with_counters(run_over("IB", "NET/IB/0"), Vec::new()), RdmaUse::Unknown, "byte counters");
+        // What the interfaces moved is no counter of a device.
+        let mut interface = good_run().counters.remove(0);
+        (interface.device, interface.port) = ("eth0".into(), None);
+        expect(&run_with_counters(run_over("IB", "NET/IB/0"), vec![interface]), RdmaUse::Unknown, "byte counters");
+    }
+
+    fn run_with_counters(mut run: RunFacts, counters: Vec<crate::facts::run::CounterDelta>) -> RunFacts {
+        run.counters = counters;
+        run
+    }
+
+    #[test]
+    fn sockets_and_channels_within_the_host() {
+        expect(&run_over("Socket", "NET/Socket/0"), RdmaUse::No, "NET/Socket");
+        expect(&run_over("IB", "P2P/CUMEM"), RdmaUse::NotExercised, "within a host");
+        let mut one = run_over("IB", "P2P/CUMEM");
+        one.ranks.truncate(1);
+        one.ranks[0].log = one.ranks[0].log.replace("nranks 2", "nranks 1");
+        expect(&one, RdmaUse::NotExercised, "one rank");
+        let mut none = good_run();
+        none.ranks.clear();
+        assert_eq!(read_evidence(&none), None);
+    }
+
+    #[test]
+    fn results_that_nobody_checked_prove_nothing() {
+        let mut run = run_over("IB", "NET/IB/0");
+        for row in &mut run.rows {
+            (row.out_of_place.wrong, row.in_place.wrong) = (None, None);
+        }
+        let said = read_evidence(&run).unwrap();
+        assert_eq!(said.rdma, RdmaUse::Unknown, "{said:#?}");
+    }
+
+    /// Until 2.21 the version is printed, and does not come with the log.
+    #[test]
+    fn what_a_rank_printed_is_read_too() {
+        let mut run = run_over("IB", "NET/IB/0");
+        for rank in &mut run.ranks {
+            rank.log = rank.log.lines().skip(1).map(|line| format!("{line}\n")).collect();
+        }
+        run.ranks[0].output = "NCCL version 2.21.5+cuda12.4\n".into();
+        let versions = read_evidence(&run).unwrap().nccl_versions;
+        assert_eq!(versions.get(&0).map(String::as_str), Some("2.21.5+cuda12.4"));
+    }
+}

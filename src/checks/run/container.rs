@@ -110,14 +110,48 @@ fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> 
             .evidence(lines())
             .blame(Blame::Host));
     }
-    // ld.so: `/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.17' not found (required by …)`.
-    let is_old = |line: &&String| line.contains("GLIBC_") && line.contains("not found");
-    if last_lines.iter().any(|line| is_old(&line)) {
-        return Ok(Outcome::fail("the image's C library is too old for the agent, which needs glibc 2.17")
-            .evidence(lines())
-            .blame(Blame::Image));
+    if let Some(outcome) = agent_does_not_load(last_lines) {
+        return Ok(outcome.evidence(lines()));
     }
     Err(Outcome::unknown(summary).evidence(lines()))
+}
+
+/// What ld.so says of the agent, in words of `elf/dl-load.c` and `elf/dl-version.c`.
+fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
+    /// What `make dist` builds for.
+    const FLOOR: (u32, u32) = (2, 17);
+    const REMEDY: &str = "use the rdmaprep that `make dist` builds, which starts with every glibc since 2.17 (or name it: \
+                          --agent FILE)";
+    // `/rdmaprep/agent: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /rdmaprep/agent)`
+    let wanted = last_lines.iter().filter(|line| line.contains("not found")).filter_map(|line| {
+        let version = line.split_once("GLIBC_")?.1.split(|c: char| c != '.' && !c.is_ascii_digit()).next()?;
+        let (major, minor) = version.split_once('.')?;
+        Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+    });
+    if let Some((major, minor)) = wanted.max() {
+        return Some(if (major, minor) > FLOOR {
+            Outcome::fail(format!(
+                "this rdmaprep was built for glibc {major}.{minor}, and the image's is older: that says nothing of the image"
+            ))
+            .remedy(REMEDY)
+            .blame(Blame::Settings)
+        } else {
+            Outcome::fail("the image's C library is older than glibc 2.17, which the agent needs")
+                .remedy("base the image on a distribution of 2013 or later")
+                .blame(Blame::Image)
+        });
+    }
+    let missing = last_lines.iter().find_map(|line| {
+        let (_, rest) = line.split_once("agent: error while loading shared libraries: ")?;
+        rest.split(':').next()
+    })?;
+    Some(
+        Outcome::fail(format!(
+            "this rdmaprep needs {missing}, which the image does not have: that says nothing of the image"
+        ))
+        .remedy(REMEDY)
+        .blame(Blame::Settings),
+    )
 }
 
 pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
@@ -212,6 +246,19 @@ mod tests {
         };
         run.ending = ended(false, "/lib64/libc.so.6: version `GLIBC_2.17' not found (required by /agent)");
         expect(&found(&run, "container-start"), Fail, Some(Image), &["glibc 2.17"]);
+        // A build of a newer system in an older image: seen with Debian 12's in Debian 11.
+        let newer = "/rdmaprep/agent: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /rdmaprep/agent)";
+        run.ending = ended(false, newer);
+        expect(
+            &found(&run, "container-start"),
+            Fail,
+            Some(Settings),
+            &["glibc 2.34", "make dist", "nothing of the image"],
+        );
+        expect(&found(&run, "ranks-complete"), Unknown, None, &["did not start"]);
+        let missing = "/rdmaprep/agent: error while loading shared libraries: libgcc_s.so.1: cannot open shared object file: No such file or directory";
+        run.ending = ended(false, missing);
+        expect(&found(&run, "container-start"), Fail, Some(Settings), &["needs libgcc_s.so.1", "--agent FILE"]);
         run.ending = ended(true, "");
         expect(&found(&run, "container-start"), Fail, Some(Host), &["for memory"]);
         run.ending = ended(false, "what is this");

@@ -126,6 +126,10 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
         Ending::Agent { ending: AgentEnding::PhaseTimeout | AgentEnding::TotalTimeout } | Ending::TotalTimeout => {
             Ok(with_evidence(subject, Outcome::fail(format!("the time for the run was over: {}", phases(run)))))
         }
+        // container-start says why.
+        Ending::ContainerEnded { out_of_memory: false, .. } if run.agent_version.is_none() => {
+            Err(Outcome::unknown("the agent did not start"))
+        }
         Ending::ContainerEnded { exit_code, out_of_memory, last_lines } => {
             let outcome = if *out_of_memory {
                 Outcome::fail("the kernel ended the container for memory")

@@ -398,7 +398,8 @@ fn say(message: &AgentMessage) -> Option<String> {
     match message {
         AgentMessage::Gpus(probe) => {
             let first = probe.gpus.first()?;
-            Some(format!("{} GPUs ({}): asking NCCL", probe.gpus.len(), first.name))
+            let plural = if probe.gpus.len() == 1 { "" } else { "s" };
+            Some(format!("{} GPU{plural} ({}): asking NCCL", probe.gpus.len(), first.name))
         }
         AgentMessage::Phase { rank: 0, phase } => match phase {
             crate::facts::run::Phase::Init => Some("ranks meet".to_owned()),

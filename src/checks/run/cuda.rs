@@ -3,7 +3,7 @@
 use super::{Judged, RunSubject, blame_of, count};
 use crate::checks::{Blame, Outcome};
 use crate::facts::DriverLibraryKind;
-use crate::facts::run::{Failure, GpuProbe, Origin};
+use crate::facts::run::{AgentEnding, Ending, Failure, GpuProbe, Origin};
 use crate::versions::{CudaVersion, parse_cuda_version};
 
 /// Where its being there tells that GPUs were passed to the container.
@@ -295,7 +295,12 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
         return Err(Outcome::unknown(format!("{said}, and the image's is not known")));
     };
     let Some(image) = facts.cuda.version.as_deref().and_then(parse_cuda_version) else {
-        return Err(Outcome::unknown(format!("{said}, and the image's CUDA was not found")));
+        // Programs may have CUDA linked in. NCCL has, and what it was built with ran, or did not.
+        return if subject.run.ending == (Ending::Agent { ending: AgentEnding::Complete }) {
+            Ok(Outcome::pass(format!("{said}; the image has no CUDA of its own, and NCCL's ran")))
+        } else {
+            Err(Outcome::unknown(format!("{said}, and the image's CUDA was not found")))
+        };
     };
     let remedy = "update the host's GPU driver, or use an image with an older CUDA";
     Ok(if driver >= image {
@@ -405,6 +410,20 @@ mod tests {
         let mut unknown = good_run();
         unknown.gpus.as_mut().unwrap().library = None;
         expect(&found(&unknown, "cuda-library"), Unknown, None, &[]);
+    }
+
+    /// Seen with an image that has libnccl and nothing else of CUDA.
+    #[test]
+    fn an_image_without_a_cuda_of_its_own() {
+        let (mut run, mut facts) = (good_run(), good());
+        facts.cuda.version = None;
+        let of = |run: &RunFacts, facts: &crate::facts::ImageFacts| {
+            let findings = findings_for(run, Some(facts), "ecs", crate::checks::RunOptions::default());
+            findings.into_iter().find(|finding| finding.check == "driver-version").unwrap()
+        };
+        expect(&of(&run, &facts), Pass, None, &["NCCL's ran"]);
+        run.ending = Ending::Agent { ending: AgentEnding::Failed };
+        expect(&of(&run, &facts), Unknown, None, &["was not found"]);
     }
 
     #[test]

@@ -213,6 +213,7 @@ fn hints(rdma: &RdmaTexts, limits: &Limits, timed_out: bool) -> Hints {
     let key =
         |key: &crate::devinfo::PartitionKey| KeyEntry { device: key.device.clone(), index: key.index, key: key.key };
     Hints {
+        is_one_host: false,
         memlock: limits.memlock,
         shm_bytes: limits.shm_bytes,
         gpu_nodes: limits.gpu_nodes,

@@ -107,12 +107,14 @@ fn expected_bytes(run: &RunFacts, evidence: &NcclEvidence) -> Option<ExpectedByt
 }
 
 fn hints(run: &RunFacts) -> Hints {
-    let Some(environment) = &run.environment else { return Hints::default() };
+    // A run is one container.
+    let Some(environment) = &run.environment else { return Hints { is_one_host: true, ..Hints::default() } };
     Hints {
         memlock: environment.memlock_bytes.map_or(Limit::Unlimited, Limit::Bytes),
         shm_bytes: environment.shm.map(|shm| shm.size_bytes),
         rdma_devices: Some(rdma_hints(environment)),
         gpu_nodes: Some(environment.nvidia_nodes.iter().any(|node| node.path == "/dev/nvidiactl")),
+        is_one_host: true,
         timed_out: run.failures.iter().any(|failure| matches!(failure.failure, Failure::Silent { .. })),
         ..Hints::default()
     }
@@ -236,6 +238,18 @@ mod tests {
         }
         let said = read_evidence(&run).unwrap();
         assert_eq!(said.rdma, RdmaUse::Unknown, "{said:#?}");
+    }
+
+    /// In a container without a network there is nothing but `lo`, and the ranks meet over it.
+    #[test]
+    fn ranks_of_one_host_may_meet_over_any_interface() {
+        let mut run = good_run();
+        for rank in &mut run.ranks {
+            let start = log(rank.rank, "Socket", "").lines().nth(3).unwrap().to_owned();
+            let prefix = start.split(" ncclCommInitRank").next().unwrap().to_owned();
+            rank.log = format!("{prefix} Bootstrap: Using lo:127.0.0.1<0>\n{start}\n");
+        }
+        assert_eq!(read_evidence(&run).unwrap().causes, []);
     }
 
     /// Until 2.21 the version is printed, and does not come with the log.

@@ -117,7 +117,7 @@ fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> 
 }
 
 /// What ld.so says of the agent, in words of `elf/dl-load.c` and `elf/dl-version.c`.
-fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
+pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
     /// What `make dist` builds for.
     const FLOOR: (u32, u32) = (2, 17);
     const REMEDY: &str = "use the rdmaprep that `make dist` builds, which starts with every glibc since 2.17 (or name it: \

@@ -1,7 +1,7 @@
 //! Whether every rank did all that was asked; where not, every way to fail told apart.
 
 use super::nccl::{is_not_of_image, say_ranks, version_of_rank};
-use super::{Judged, RunSubject, blame_of, count, cuda, say_line};
+use super::{Judged, RunSubject, blame_of, container, count, cuda, say_line};
 use crate::checks::nccl::CRASHES_ON_ERDMA;
 use crate::checks::{Blame, Outcome};
 use crate::facts::run::{AgentEnding, Ending, Failure, Phase, RankFailure, RunFacts};
@@ -127,7 +127,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
             Ok(with_evidence(subject, Outcome::fail(format!("the time for the run was over: {}", phases(run)))))
         }
         // container-start says why.
-        Ending::ContainerEnded { out_of_memory: false, .. } if run.agent_version.is_none() => {
+        Ending::ContainerEnded { last_lines, .. } if container::agent_does_not_load(last_lines).is_some() => {
             Err(Outcome::unknown("the agent did not start"))
         }
         Ending::ContainerEnded { exit_code, out_of_memory, last_lines } => {

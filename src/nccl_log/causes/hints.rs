@@ -19,6 +19,8 @@ pub struct Hints {
     pub devices_from: &'static str,
     /// The run was ended for its time.
     pub timed_out: bool,
+    /// All ranks are on one host.
+    pub is_one_host: bool,
 }
 
 /// A limit in bytes.

@@ -64,6 +64,10 @@ pub(super) const NO_INTERFACE: &[&str] = &[
 
 /// A bridge or a container's own interface for the ranks to meet on, and they did not meet.
 pub(super) fn interface(log: &Log<'_>) -> Option<Cause> {
+    // Within a host the ranks reach one another over any of them.
+    if log.hints.is_one_host {
+        return None;
+    }
     let is_virtual = |name: &str| {
         name == "lo"
             || ["br-", "veth", "docker", "virbr", "cni", "flannel", "cali", "lxc", "tunl", "podman"]
@@ -80,7 +84,9 @@ pub(super) fn interface(log: &Log<'_>) -> Option<Cause> {
         .collect();
     let others = chosen.clone().flat_map(|(rank, _)| &rank.socket_interfaces);
     let other = others.map(|found| found.name.as_str()).find(|name| !is_virtual(name)).unwrap_or("eth0");
-    let names: Vec<&str> = chosen.map(|(_, found)| found.name.as_str()).take(3).collect();
+    let mut names: Vec<&str> = chosen.map(|(_, found)| found.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
     cause(
         "bootstrap-interface",
         Fault::Job,

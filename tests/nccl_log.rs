@@ -834,7 +834,7 @@ fn what_is_kept_has_a_bound() {
 
 /// Not a test: `cargo test --release --test nccl_log -- --ignored --nocapture speed`.
 #[test]
-#[ignore = "measures"]
+#[ignore = "measures speed and asserts nothing: for --release, by hand; `make bench` has the figures"]
 fn speed() {
     let mut block = String::new();
     for rank in 0..1024u32 {

@@ -543,6 +543,9 @@ pub struct CounterDelta {
 pub struct RunFacts {
     pub launch: LaunchFacts,
     pub collective: Collective,
+    /// The element that was changed on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planted: Option<Plant>,
     pub agent_version: Option<String>,
     pub hostname: Option<String>,
     pub environment: Option<EnvironmentFacts>,

@@ -4,7 +4,7 @@
 //! last of them are kept.
 
 use crate::facts::run::{
-    AgentEnding, AgentMessage, Collective, Ending, LaunchFacts, Phase, RankFacts, RunFacts, RunTime,
+    AgentEnding, AgentMessage, AgentPlan, Ending, LaunchFacts, Phase, RankFacts, RunFacts, RunTime,
 };
 use std::collections::VecDeque;
 
@@ -23,11 +23,12 @@ pub struct Collector {
 
 impl Collector {
     /// `host_driver`: version of this host's GPU driver, where it is known.
-    pub fn new(launch: LaunchFacts, collective: Collective, host_driver: Option<String>) -> Collector {
+    pub fn new(launch: LaunchFacts, plan: &AgentPlan, host_driver: Option<String>) -> Collector {
         Collector {
             facts: RunFacts {
                 launch,
-                collective,
+                collective: plan.collective.clone(),
+                planted: plan.plant.clone(),
                 agent_version: None,
                 hostname: None,
                 environment: None,
@@ -129,7 +130,9 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::run::{DataType, Failure, LoadedLibrary, RankFailure, RankStart};
+    use crate::facts::run::{
+        Collective, DataType, Failure, GpuSelection, LoadedLibrary, PROTOCOL, RankFailure, RankStart,
+    };
 
     fn collector() -> Collector {
         let collective = Collective {
@@ -142,7 +145,18 @@ mod tests {
             data_types: vec![DataType::Float],
             check: true,
         };
-        Collector::new(LaunchFacts::default(), collective, None)
+        let plan = AgentPlan {
+            protocol: PROTOCOL,
+            directory: String::new(),
+            gpus: GpuSelection::All,
+            ranks_per_gpu: 1,
+            nccl: None,
+            collective,
+            phase_timeout_ms: 1,
+            total_timeout_ms: 1,
+            plant: None,
+        };
+        Collector::new(LaunchFacts::default(), &plan, None)
     }
 
     fn say(collector: &mut Collector, message: &AgentMessage) {

@@ -1,14 +1,12 @@
 //! What the ranks' logs, the counters and the container's view of itself say together.
 
+use crate::fabric::erdma::ERDMA;
 use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
 use crate::facts::run_evidence::{Cause, GpuDirect, LogEvidence, RankLine};
 use crate::nccl_log::{
     CounterReading, DeviceBytes, ExpectedBytes, Hints, Limit, NcclEvidence, Observed, RankEvidence, RankLog,
     RdmaDeviceHint, explain_nccl_log, judge_rdma,
 };
-
-/// PCI vendor of eRDMA (Alibaba).
-const ERDMA_VENDOR: &str = "0x1ded";
 
 /// Reads the logs of a run's ranks; `None`: no rank was started.
 pub fn read_evidence(run: &RunFacts) -> Option<LogEvidence> {
@@ -129,7 +127,7 @@ fn rdma_hints(environment: &EnvironmentFacts) -> Vec<RdmaDeviceHint> {
         name: device.name.clone(),
         can_be_opened: device.uverbs.as_deref().map(opens),
         has_active_port: Some(device.ports.iter().any(|port| port.state == "ACTIVE")),
-        is_erdma: device.driver.as_deref() == Some("erdma") || device.vendor.as_deref() == Some(ERDMA_VENDOR),
+        is_erdma: device.driver.as_deref() == Some("erdma") || device.vendor.as_deref() == Some(ERDMA.pci_vendor),
         ..RdmaDeviceHint::default()
     });
     devices.collect()

@@ -64,7 +64,7 @@ pub async fn run(
     for given_up in &launch.facts.given_up {
         tracing::info!("not granted, and left out: {given_up}");
     }
-    let mut collector = Collector::new(launch.facts, plan.collective.clone(), host_driver);
+    let mut collector = Collector::new(launch.facts, plan, host_driver);
     let Running { container, mut output, create_time } = match started {
         Ok(running) => running,
         Err(StartError::NotStarted { cause, message }) => {

@@ -152,6 +152,7 @@ pub fn good_run() -> RunFacts {
             data_types: vec![DataType::Float],
             check: true,
         },
+        planted: None,
         agent_version: Some("0.1.0".into()),
         hostname: Some("host-a".into()),
         environment: Some(environment()),

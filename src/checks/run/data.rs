@@ -76,7 +76,9 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
         let first = measurements(run)
             .filter_map(|(row, placement, one)| Some(say_element(row, placement, one.first_wrong.as_ref()?)));
         let uses_gdr = run.evidence.as_ref().is_some_and(|e| matches!(e.gpu_direct, GpuDirect::Yes | GpuDirect::Mixed));
-        let remedy = if uses_gdr {
+        let remedy = if run.planted.is_some() && elements == 1 {
+            "--plant-wrong changed this element, and the check found it: run again without"
+        } else if uses_gdr {
             "run again without GPUDirect (--env NCCL_NET_GDR_LEVEL=LOC): if the values are right then, the host's PCIe \
              settings (ACS, IOMMU) or its peer memory module corrupt them"
         } else {
@@ -94,6 +96,9 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
     }
     if run.rows.is_empty() {
         return Err(Outcome::unknown("there is no result to verify"));
+    }
+    if run.planted.is_some() {
+        return Err(Outcome::unknown("--plant-wrong changed nothing: the run has no such rank, size or element"));
     }
     if !run.collective.check {
         return Ok(Outcome::skip("the results were not to be verified"));
@@ -205,5 +210,20 @@ mod tests {
         let words =
             ["half 2097152 B in place: rank 1, element 17: found 1 (0x3c00), expected 2 (0x4000)", "NCCL_P2P_DISABLE"];
         expect(&found(&run, "data-correct"), Fail, Some(Image), &words);
+    }
+
+    #[test]
+    fn what_was_changed_on_purpose_is_said() {
+        let plant =
+            crate::facts::run::Plant { rank: 0, size_bytes: 1 << 20, placement: Placement::OutOfPlace, element: 7 };
+        let mut run = good_run();
+        run.planted = Some(plant);
+        expect(&found(&run, "data-correct"), Unknown, None, &["--plant-wrong changed nothing"]);
+        run.rows[0].out_of_place.wrong = Some(1);
+        expect(&found(&run, "data-correct"), Fail, Some(Image), &["1 element in all", "--plant-wrong changed this"]);
+        // More than was changed is not explained by it.
+        run.rows[1].out_of_place.wrong = Some(1);
+        let finding = found(&run, "data-correct");
+        assert!(!format!("{finding:?}").contains("--plant-wrong"), "{finding:?}");
     }
 }

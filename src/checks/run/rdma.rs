@@ -7,10 +7,6 @@ use crate::facts::run::{EnvironmentFacts, Failure, RdmaDevice, RunFacts};
 use crate::facts::run_evidence::{GpuDirect, LogEvidence, RdmaUse};
 use crate::units::Bytes;
 
-/// PCI vendors of the fabrics' devices (pci.ids).
-const ALIBABA: &str = "0x1ded";
-const MELLANOX: &str = "0x15b3";
-
 /// What was proved of RDMA. With one rank there is nothing that it could carry.
 pub fn rdma_use(run: &RunFacts) -> RdmaUse {
     match &run.evidence {
@@ -20,11 +16,14 @@ pub fn rdma_use(run: &RunFacts) -> RdmaUse {
     }
 }
 
-/// Whether a device is one of the fabric's: by its PCI vendor or bound driver, since udev may have given it any name.
+/// Whether a device is one of the fabric's: by its PCI vendor or bound driver, since udev may have given it any name; by
+/// that only where neither is to be seen.
 fn is_of(fabric: &Fabric, device: &RdmaDevice) -> bool {
-    let vendor = if fabric.is_mellanox { MELLANOX } else { ALIBABA };
     let by_driver = device.driver.as_deref().is_some_and(|driver| driver.starts_with(fabric.driver));
-    by_driver || device.vendor.as_deref() == Some(vendor) || device.name.starts_with(fabric.driver)
+    let is_unknown = device.vendor.is_none() && device.driver.is_none();
+    by_driver
+        || device.vendor.as_deref() == Some(fabric.pci_vendor)
+        || (is_unknown && device.name.starts_with(fabric.driver))
 }
 
 /// Whether the container got an RDMA device: from the launch, or because it sees all of the host's.

@@ -20,6 +20,7 @@ mod pattern;
 mod probe;
 mod rank;
 mod supervisor;
+mod table;
 pub mod verbs;
 
 use crate::facts::run::{Failure, GpuProbe, Interface, VerbsProbe};

@@ -4,16 +4,16 @@
 //! and NCCL's last line, and all are ended. A rank that fails gives the others a moment to say what they saw of it.
 
 use super::barrier::Barrier;
-use super::channel::{RankMessage, RankPlan, Timing};
+use super::channel::{RankMessage, RankPlan};
 use super::children::{Event, GpuAnswer, RankProcess, explain_exit, probe_gpus, probe_verbs};
 use super::counters::Counters;
 use super::environment;
 use super::logs::RankFiles;
+use super::table::Table;
 use crate::facts::run::{
-    AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuProbe, GpuSelection, Measured, PROTOCOL, Phase,
-    Placement, RankFailure, RankStart, Row, VerbsProbe,
+    AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuProbe, GpuSelection, PROTOCOL, Phase,
+    RankFailure, RankStart, VerbsProbe,
 };
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -487,56 +487,10 @@ fn barrier_file(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Puts the ranks' measurements together.
-#[derive(Default)]
-struct Table {
-    open: BTreeMap<(u32, u64, Placement), Vec<Timing>>,
-    ready: BTreeMap<(u32, u64, Placement), Measured>,
-}
-
-impl Table {
-    /// Takes one in; gives the row that it completes.
-    fn add(&mut self, timing: Timing, ranks: usize, collective: &Collective) -> Option<Row> {
-        let (index, size) = (timing.data_type_index, timing.size_bytes);
-        let key = (index, size, timing.placement);
-        let timings = self.open.entry(key).or_default();
-        timings.push(timing);
-        if timings.len() < ranks {
-            return None;
-        }
-        let timings = self.open.remove(&key)?;
-        self.ready.insert(key, mean(&timings));
-        let data_type = *collective.data_types.get(index as usize)?;
-        let (out, inside) = ((index, size, Placement::OutOfPlace), (index, size, Placement::InPlace));
-        if !self.ready.contains_key(&out) || !self.ready.contains_key(&inside) {
-            return None;
-        }
-        let count = size / data_type.size();
-        Some(Row {
-            data_type,
-            size_bytes: count * data_type.size(),
-            count,
-            out_of_place: self.ready.remove(&out)?,
-            in_place: self.ready.remove(&inside)?,
-        })
-    }
-}
-
-fn mean(timings: &[Timing]) -> Measured {
-    let times = || timings.iter().map(|timing| timing.time_us);
-    Measured {
-        time_us: times().sum::<f64>() / timings.len() as f64,
-        min_time_us: times().fold(f64::INFINITY, f64::min),
-        max_time_us: times().fold(0.0, f64::max),
-        wrong: timings.iter().map(|timing| timing.wrong).sum(),
-        first_wrong: timings.iter().find_map(|timing| timing.first_wrong.clone()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::run::{DataType, WrongElement};
+    use crate::facts::run::DataType;
 
     fn gpu(index: u32, memory_bytes: u64) -> Gpu {
         Gpu {
@@ -588,29 +542,5 @@ mod tests {
         assert_eq!(max(&collective(GIB, 16 * GIB), &[&small], 4), Ok(GIB));
         let error = max(&collective(8 * GIB, 16 * GIB), &[&small], 1).unwrap_err();
         assert!(error.contains("8589934592 B") && error.contains("7516192768 B"), "{error}");
-    }
-
-    #[test]
-    fn a_row_has_every_rank_and_both_placements() {
-        let mut table = Table::default();
-        let asked = collective(10, 10);
-        let timing = |placement, time_us, wrong| Timing {
-            data_type_index: 0,
-            size_bytes: 10,
-            placement,
-            time_us,
-            wrong: Some(wrong),
-            first_wrong: (wrong > 0).then_some(WrongElement { rank: 1, index: 0, found_bits: 1, expected_bits: 0 }),
-        };
-        assert_eq!(table.add(timing(Placement::OutOfPlace, 1.0, 0), 2, &asked), None);
-        // A rank may be ahead of another by one measurement.
-        assert_eq!(table.add(timing(Placement::InPlace, 5.0, 0), 2, &asked), None);
-        assert_eq!(table.add(timing(Placement::OutOfPlace, 3.0, 2), 2, &asked), None);
-        let row = table.add(timing(Placement::InPlace, 5.0, 0), 2, &asked).unwrap();
-        assert_eq!((row.size_bytes, row.count), (8, 2));
-        let out = &row.out_of_place;
-        assert_eq!((out.time_us, out.min_time_us, out.max_time_us, out.wrong), (2.0, 1.0, 3.0, Some(2)));
-        assert_eq!(out.first_wrong.as_ref().map(|wrong| wrong.rank), Some(1));
-        assert_eq!((row.in_place.wrong, row.in_place.first_wrong), (Some(0), None));
     }
 }

@@ -142,9 +142,17 @@ pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
     "librxe",
 ];
 
-/// Where the vendor's packages come from.
+/// Where the packages that come in are taken from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Repository {
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Origin {
+    /// The vendor's apt repository.
+    Apt(AptRepository),
+}
+
+/// A vendor's apt repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AptRepository {
     /// Address of the apt repository, without a trailing slash.
     pub url: String,
     pub suite: String,
@@ -196,7 +204,7 @@ impl Fabric {
         distro: Option<&Distro>,
         architecture: &str,
         choice: &RepositoryChoice,
-    ) -> Result<Repository, RepositoryError> {
+    ) -> Result<AptRepository, RepositoryError> {
         let (public_mirror, vpc_mirror) = self.vendor_mirrors()?;
         let mirror = match &choice.mirror {
             Some(mirror) => check_mirror(mirror)?,
@@ -224,7 +232,7 @@ impl Fabric {
         };
         // The vendor keeps one tree per distribution id.
         let tree = distro.map_or("debian", |distro| distro.id.as_str());
-        Ok(Repository {
+        Ok(AptRepository {
             url: format!("{mirror}/apt/{tree}"),
             suite,
             component: "main".to_owned(),
@@ -302,7 +310,7 @@ mod tests {
         os_release: &str,
         architecture: &str,
         choice: RepositoryChoice,
-    ) -> Result<Repository, RepositoryError> {
+    ) -> Result<AptRepository, RepositoryError> {
         erdma::ERDMA.apt_repository(parse_os_release(os_release).as_ref(), architecture, &choice)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure. Only what the facts name is touched, by exact name.
 
-use crate::fabric::{Fabric, RDMA_CORE_PACKAGES, Repository, RepositoryChoice, RepositoryError};
+use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, RepositoryChoice, RepositoryError};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::image::reference::{is_digest, is_image_name, split_tag};
 use crate::inspect::packages::{Dependency, parse_depends};
@@ -53,7 +53,8 @@ pub struct SwapPlan {
     pub fabric_title: &'static str,
     pub driver: &'static str,
     pub architecture: String,
-    pub repository: Repository,
+    /// Where the packages come from.
+    pub origin: Origin,
     /// Name of the key in the build context; `None`: it is fetched from the repository.
     pub key_file: Option<String>,
     pub apt_proxy: Option<String>,
@@ -233,7 +234,7 @@ pub fn plan_swap(
         fabric_title: fabric.title,
         driver: fabric.driver,
         architecture: architecture.to_owned(),
-        repository,
+        origin: Origin::Apt(repository),
         key_file: options.key.as_ref().map(|key| key.name().to_owned()),
         apt_proxy: options.apt_proxy.clone(),
         build_args: options

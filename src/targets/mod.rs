@@ -1,4 +1,11 @@
-//! Where a job will run, as data: fabric and the minimum versions that the platform asks for, each with its source.
+//! Where a job will run, as data: fabric, minimum versions, variables, device resource, launch flags, instance types and
+//! bandwidths, each with its source.
+
+mod instance;
+mod source;
+
+pub use instance::{Baseline, InstanceType};
+pub use source::{Source, Sourced};
 
 use crate::fabric::Fabric;
 use crate::fabric::erdma::ERDMA;
@@ -19,6 +26,16 @@ pub struct Target {
     pub needs_python3: bool,
     /// `NCCL_*` variables that the platform sets in every job, over the image's own.
     pub nccl_presets: &'static [(&'static str, &'static str)],
+    /// `NCCL_*` variables that have no effect there.
+    pub nccl_without_effect: &'static [&'static str],
+    /// Resource of the Kubernetes device plugin; `None`: the platform passes the devices by itself.
+    pub device_resource: Option<&'static str>,
+    /// Flags of the vendor's own `docker run`, where a page gives the line.
+    pub docker_flags: &'static [&'static str],
+    /// Instance types that sources name, by name.
+    pub instances: &'static [InstanceType],
+    /// Bandwidths that sources report.
+    pub baselines: &'static [Baseline],
     pub source: &'static str,
 }
 
@@ -49,6 +66,11 @@ static PAI_DLC: Target = Target {
         ("NCCL_MIN_NCHANNELS", "16"),
         ("NCCL_NET_PLUGIN", "none"),
     ],
+    nccl_without_effect: &[],
+    device_resource: None,
+    docker_flags: &[],
+    instances: &[],
+    baselines: &[],
     source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
 };
 
@@ -61,6 +83,11 @@ static ECS: Target = Target {
     minimum_nccl: None,
     needs_python3: false,
     nccl_presets: &[],
+    nccl_without_effect: &[],
+    device_resource: None,
+    docker_flags: &[],
+    instances: &[],
+    baselines: &[],
     source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
 };
 
@@ -72,6 +99,11 @@ static ACK: Target = Target {
     minimum_nccl: None,
     needs_python3: false,
     nccl_presets: &[],
+    nccl_without_effect: &[],
+    device_resource: Some("aliyun/erdma"),
+    docker_flags: &[],
+    instances: &[],
+    baselines: &[],
     source: "Alibaba Cloud help, ACK, \"Accelerate container networks with eRDMA\", read 2026-11",
 };
 
@@ -84,6 +116,11 @@ static CCE: Target = Target {
     minimum_nccl: None,
     needs_python3: false,
     nccl_presets: &[],
+    nccl_without_effect: &[],
+    device_resource: Some("rdma/hca"),
+    docker_flags: &[],
+    instances: &[],
+    baselines: &[],
     source: "Baidu AI Cloud, doc/CCE/s/Qmknnud7o, read 2026-11",
 };
 

@@ -8,7 +8,7 @@ tools=$(realpath -m ../../target/tools)
 export PATH=$tools/bin:$PATH RUSTC_BOOTSTRAP=1
 if ! command -v cargo-fuzz >/dev/null; then
   echo "fuzz: installing cargo-fuzz"
-  cargo install --quiet cargo-fuzz --locked --root "$tools"
+  cargo install --debug --quiet cargo-fuzz --locked --root "$tools"
 fi
 # The program's own versions of everything that both use.
 [[ -e Cargo.lock ]] || cp ../../Cargo.lock Cargo.lock

@@ -346,6 +346,7 @@ fn write_types(out: &mut dyn Write, types: &[&InstanceType], notes: &mut Notes, 
     write_table(out, &rows, "  ", style)
 }
 
+/// Settings, command and rows of a reported run.
 fn write_baseline(out: &mut dyn Write, baseline: &Baseline, notes: &mut Notes, style: Style) -> io::Result<()> {
     let on = baseline.instance.unwrap_or("a type that is not named");
     let mark = notes.mark(baseline.source);
@@ -356,10 +357,10 @@ fn write_baseline(out: &mut dyn Write, baseline: &Baseline, notes: &mut Notes, s
     for row in baseline.rows {
         rows.push([
             row.size_bytes.to_string(),
-            row.out_of_place.time_us.to_string(),
+            time(row.out_of_place.time_us),
             format!("{:.2}", row.out_of_place.algbw_gb_per_s),
             format!("{:.2}", row.out_of_place.busbw_gb_per_s),
-            row.in_place.time_us.to_string(),
+            time(row.in_place.time_us),
             format!("{:.2}", row.in_place.algbw_gb_per_s),
             format!("{:.2}", row.in_place.busbw_gb_per_s),
         ]);
@@ -394,7 +395,12 @@ pub fn write_instance(out: &mut dyn Write, instance: &'static InstanceType, styl
     notes.write(out)
 }
 
-/// Columns as wide as their widest cell; numbers of a table's cells stand as they are, left-aligned.
+/// As nccl-tests prints it.
+fn time(us: f64) -> String {
+    if us < 10_000.0 { format!("{us:.1}") } else { format!("{us:.0}") }
+}
+
+/// Columns as wide as their widest cell, those of numbers to the right.
 fn write_table<const N: usize>(
     out: &mut dyn Write,
     rows: &[[String; N]],
@@ -402,9 +408,13 @@ fn write_table<const N: usize>(
     style: Style,
 ) -> io::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
+    let is_number = |column: usize| rows.iter().skip(1).all(|row| row[column].parse::<f64>().is_ok());
+    let columns: Vec<(usize, bool)> = (0..N).map(|column| (width(column), is_number(column))).collect();
     for (at, row) in rows.iter().enumerate() {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row.iter().zip(&columns).map(|(cell, (width, is_number))| match is_number {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
         let line = cells.collect::<Vec<_>>().join("  ");
         let line = line.trim_end();
         writeln!(out, "{indent}{}", if at == 0 { style.bold(line) } else { line.to_owned() })?;

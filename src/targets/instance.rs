@@ -69,9 +69,10 @@ pub struct ChosenInstance {
 /// Why a name is no type for a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InstanceError {
-    #[error("no instance type {name:?} is known{}\n  {}", family.as_deref().unwrap_or_default(), remedy(near, known))]
+    #[error("no instance type {name:?} is known{}\n  {}", family.as_deref().unwrap_or_default(), remedy(target, near, known))]
     Unknown {
         name: String,
+        target: &'static str,
         /// What is known of its family, as the rest of a sentence.
         family: Option<String>,
         /// Likely ones, best first.
@@ -90,10 +91,10 @@ pub enum InstanceError {
     NoneListed { name: String, target: &'static str },
 }
 
-fn remedy(near: &[&str], known: &[&str]) -> String {
+fn remedy(target: &str, near: &[&str], known: &[&str]) -> String {
     let names = match near {
         [] => format!("known are {}", known.join(", ")),
-        near => format!("did you mean {}? (rdmaprep targets shows all)", near.join(", ")),
+        near => format!("did you mean {}? (rdmaprep targets {target} shows the target's)", near.join(", ")),
     };
     format!("{names}\n  leave --instance out to go on without what a type's figures tell")
 }
@@ -134,6 +135,7 @@ fn unknown(target: &Target, name: &str) -> InstanceError {
                 family.name, said.value, said.source.title
             )
         }),
+        target: target.id,
         near: near(&lower, &known),
         known,
         name,

@@ -254,6 +254,26 @@ fn what_the_text_does_not_show_is_unknown() {
     let (json, _) = explained(&format!("{logs}{rows_only}"), &EBMGN8V);
     assert_eq!(json["layout"]["hosts"], 2, "{json:#}");
     assert_eq!(finding(&json, "instance-bandwidth")["status"], "pass");
+    // A text that begins later has the ends of the communicators.
+    let ends = logs.replace(" commId 0xbbe9b8703193e2e4 - Init COMPLETE", " - Destroy COMPLETE");
+    let (json, _) = explained(&format!("{rows_only}{ends}"), &EBMGN8V);
+    assert_eq!(json["layout"]["hosts"], 2, "{json:#}");
+    // Of an excerpt, as on the vendor's page, a person can say it.
+    let excerpt = format!("{}\n{rows_only}", logs.lines().nth(2).unwrap());
+    unknown(&excerpt, "or say --hosts N");
+    let (json, _) = explained(&excerpt, &[&EBMGN8V[..], &["--hosts", "2"]].concat());
+    assert_eq!(finding(&json, "instance-bandwidth")["status"], "pass");
+    let (json, _) = explained(&excerpt, &[&EBMGN8V[..], &["--hosts", "1"]].concat());
+    assert_eq!(finding(&json, "instance-bandwidth")["status"], "skip");
+    let dir = tempfile::tempdir().unwrap();
+    for (text, hosts, said) in [
+        (&excerpt, "3", "16 ranks are not as many on each of 3 hosts"),
+        (&rows_only, "2", "does not say how many ranks"),
+        (&whole, "4", "the text shows 2 × 8 ranks"),
+    ] {
+        let path = write(&dir, "x.log", text.as_bytes());
+        run(rdmaprep().args(["explain", &path]).args(EBMGN8V).args(["--hosts", hosts])).expect(2).says(said);
+    }
     let one_is_missing: String = logs.lines().skip(1).map(|line| format!("{line}\n")).collect();
     unknown(&format!("{one_is_missing}{rows_only}"), "on which host every rank ran");
 }

@@ -53,6 +53,9 @@ pub struct ExplainArgs {
     /// Where the hosts are, with --instance: pai-dlc, ecs, ack or cce
     #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target, requires = "instance")]
     target: &'static Target,
+    /// How many hosts the run had, as many ranks on each, with --instance where the text does not show it
+    #[arg(long, value_name = "N", requires = "instance", value_parser = clap::value_parser!(u32).range(1..))]
+    hosts: Option<u32>,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -88,6 +91,9 @@ pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
         texts.push(text);
     }
     let mut explanation = explain(texts, args.timed_out);
+    if let Some(hosts) = args.hosts {
+        explanation.say_hosts(hosts).map_err(|what| CliError::Usage(format!("--hosts {hosts}: {what}")))?;
+    }
     if let Some(chosen) = chosen {
         explanation.judge_instance(chosen, args.target);
     }

@@ -278,6 +278,29 @@ mod tests {
     }
 
     #[test]
+    fn a_type_s_checks_count_and_blame_the_host() {
+        let facts = good();
+        let judged = |name: &str, run: RunFacts| {
+            let instance = parse_instance(targets::by_id("pai-dlc").unwrap(), Some(name)).unwrap();
+            let context = RunContext {
+                image: facts.image.clone(),
+                facts: Some(&facts),
+                checks_image: true,
+                options: RunOptions::default(),
+            };
+            let ending = run.ending.clone();
+            let report = Judge { instance, ..judge() }.judge_run(run, context);
+            let exit = preflight_exit(&report.findings, report.fail_on, &ending);
+            (report.instance.unwrap().name, report.run.unwrap().at_fault, exit)
+        };
+        // The good run's host has one device.
+        let one = judged("gn8is.2xlarge", good_run());
+        assert_eq!(one, ("ecs.gn8is.2xlarge".to_owned(), None, Exit::Ok));
+        let two = judged("ebmgn8v.48xlarge", good_run());
+        assert_eq!(two, ("ecs.ebmgn8v.48xlarge".to_owned(), Some(Blame::Host), Exit::Host));
+    }
+
+    #[test]
     fn a_policy_moves_checks_of_a_run_too() {
         let text = "[checks]\ncontainer-start = 'off'\nrdma-used = 'advice'\n";
         let policy = Some(parse_policy("p.toml", text).unwrap());

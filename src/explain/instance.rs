@@ -6,6 +6,25 @@ use crate::nccl_tests::{NcclTests, TestRow};
 use crate::targets::{ChosenInstance, Layout, Measurement, Target};
 
 impl Explanation {
+    /// Takes a person's word on the number of hosts, where the texts do not show it.
+    ///
+    /// # Errors
+    /// Texts that show another number, that do not say how many ranks there were, or ranks that are no multiple of it.
+    pub fn say_hosts(&mut self, hosts: u32) -> Result<(), String> {
+        if let Some(layout) = self.layout {
+            return if layout.hosts == hosts { Ok(()) } else { Err(format!("the text shows {layout}")) };
+        }
+        let listed = self.nccl_tests.as_ref().and_then(NcclTests::nranks);
+        let Some(ranks) = listed.max(self.nccl.as_ref().and_then(|state| state.nranks)) else {
+            return Err("the text does not say how many ranks there were".to_owned());
+        };
+        if !ranks.is_multiple_of(hosts) {
+            return Err(format!("{ranks} ranks are not as many on each of {hosts} hosts"));
+        }
+        self.layout = Some(Layout { hosts, ranks, ranks_per_host: Some(ranks / hosts) });
+        Ok(())
+    }
+
     /// Compares what the texts show with what documents say of a type.
     pub fn judge_instance(&mut self, chosen: ChosenInstance, target: &Target) {
         let measured = measured(self.nccl_tests.as_ref(), self.layout);
@@ -31,7 +50,7 @@ fn measured(tests: Option<&NcclTests>, layout: Option<Layout>) -> Measured {
     };
     let Some(layout) = layout else {
         return Measured::Unknown(
-            "the text does not show on which host every rank ran (the `# Rank` lines of nccl-tests do)".to_owned(),
+            "the text does not show on which host every rank ran (the `# Rank` lines of nccl-tests do; or say --hosts N)".to_owned(),
         );
     };
     if !is_all_reduce(row, layout.ranks) {

@@ -28,7 +28,8 @@ impl InstanceType {
         self.rdma_gbit_per_s.or(self.bandwidth_gbit_per_s)
     }
 
-    /// 8 of `ecs.ebmgn8v.48xlarge`: the number behind the series' letters.
+    /// 8 of `ecs.ebmgn8v.48xlarge`: the number in the family's name (Alibaba Cloud help, EGS, "Instance naming conventions",
+    /// help.aliyun.com/en/egs/instance-naming-conventions, read 2026-11).
     pub fn generation(&self) -> Option<u32> {
         let family = family_of(self.name);
         let digits = &family[family.find(|c: char| c.is_ascii_digit())?..];

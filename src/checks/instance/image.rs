@@ -10,7 +10,10 @@ pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let (name, title) = (subject.chosen.instance.name, &subject.target.title);
     let source = subject.target.sources.instances;
     if subject.chosen.is_listed {
-        return Some(Outcome::pass(format!("{name} is a type of {title}")).evidence(source.map(|source| source.say())));
+        return Some(
+            Outcome::pass(format!("{name} is among the types that documents list for {title}"))
+                .evidence(source.map(|source| source.say())),
+        );
     }
     let by: Vec<&str> = crate::targets::targets_with(subject.chosen.instance).iter().map(|target| target.id).collect();
     Some(

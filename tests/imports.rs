@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nccl_log", &["nccl_settings", "versions"]),
     ("nccl_tests", &["versions"]),
     ("devinfo", &[]),
-    ("explain", &["build_log", "devinfo", "nccl_log", "nccl_tests"]),
+    ("explain", &["build_log", "checks", "devinfo", "nccl_log", "nccl_tests", "targets"]),
     ("docker", &[]),
     ("image", &[]),
     ("registry", &["docker", "image"]),

@@ -337,6 +337,37 @@ fn a_threshold_of_the_bandwidth() {
     judge(with(&["STANDIN_GPUS=1"]).args(["--min-busbw", "1"])).exits(3).finds("bandwidth", Status::Unknown, &[]);
 }
 
+/// One host is not measured by a figure of two, whatever it comes to; its NICs are counted.
+#[test]
+fn an_instance_type() {
+    if rigged().is_none() {
+        return;
+    }
+    let judged = judge(small(IMAGE).args(["--instance", "ebmgn8v.48xlarge"]));
+    let words = ["no baseline for 2 ranks on one host of ecs.ebmgn8v.48xlarge: the source measured 2 × 8 ranks"];
+    judged.finds("instance-bandwidth", Status::Skip, &words);
+    assert_eq!(judged.report.instance.as_ref().unwrap().nics, Some(2));
+    assert!(judged.run().ranks.iter().all(|rank| rank.host == judged.run().hostname), "{judged}");
+    let own = |device: &&rdmaprep::facts::run::RdmaDevice| device.vendor.as_deref() == Some("0x1ded");
+    let found = judged.run().environment.as_ref().unwrap().rdma_devices.iter().filter(own).count();
+    if found == 2 {
+        judged.exits(0).finds("instance-nic-count", Status::Pass, &["2 devices of Alibaba eRDMA"]);
+    } else {
+        let words = ["and 2 should be there, as ecs.ebmgn8v.48xlarge has"];
+        judged
+            .exits(4)
+            .finds("instance-nic-count", Status::Fail, &words)
+            .blames("instance-nic-count", Some(Blame::Host));
+    }
+    // A type of which nobody says how many it has is held to nothing.
+    let judged = judge(small(IMAGE).args(["--target", "ecs", "--instance", "ebmgn8ia.64xlarge"]));
+    judged.exits(0).finds("instance-nic-count", Status::Skip, &["no document gives the number"]);
+    judged.finds("instance-bandwidth", Status::Skip, &["no document reports a bandwidth of this type"]);
+    // People see both without asking for what passed.
+    let ran = finish(small(IMAGE).args(["--target", "ecs", "--instance", "ebmgn8ia.64xlarge"]));
+    ran.expect(0).prints("no baseline for 2 ranks on one host").prints("for ecs on ecs.ebmgn8ia.64xlarge");
+}
+
 // --- What goes wrong -------------------------------------------------------------------------------------------------
 
 #[test]

@@ -1,9 +1,11 @@
 //! Facts → findings. No I/O, no printing: a check reads facts and says what it found.
 //!
 //! [`REGISTRY`] (`registry.rs`) holds every check of an image with what it means, [`run::REGISTRY`] every check of a
-//! preflight, [`host::REGISTRY`] every check of a host; a new check is a function and an entry there.
+//! preflight, [`host::REGISTRY`] every check of a host, [`instance::REGISTRY`] those that a named instance type adds; a new
+//! check is a function and an entry there.
 
 pub mod host;
+pub mod instance;
 mod loader;
 mod nccl;
 mod packages;
@@ -14,6 +16,7 @@ mod stack;
 mod verbs;
 
 pub use host::{HostSubject, check_host};
+pub use instance::{InstanceSubject, InstanceUse, Measured, check_instance};
 pub use registry::{Check, REGISTRY, all, by_id, closest};
 pub use run::{RunOptions, RunSubject, check_run};
 
@@ -169,7 +172,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Image(run) => Some(run(subject).into_finding(check, subject.target)),
-            Judge::Run(_) | Judge::Host(_) => None,
+            Judge::Run(_) | Judge::Host(_) | Judge::Instance(_) => None,
         })
         .collect()
 }

@@ -4,6 +4,7 @@
 
 use super::Severity::{self, Advice, Required};
 use super::host::{self, HostSubject};
+use super::instance::{self, InstanceSubject};
 use super::run::{self, RunSubject};
 use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
 use crate::targets::{TARGETS, Target};
@@ -23,7 +24,8 @@ pub struct Check {
     /// What it looks at, in one sentence.
     pub about: &'static str,
     /// The parts of [`crate::facts::ImageFacts`] that it rests on, by their names in JSON; of a check of a preflight those
-    /// of [`crate::facts::run::RunFacts`], of a host's those of [`crate::facts::devices::DeviceFacts`].
+    /// of [`crate::facts::run::RunFacts`], of a host's those of [`crate::facts::devices::DeviceFacts`]; of an instance type's
+    /// those of an image or a run, or nothing but the type.
     pub needs: &'static [&'static str],
     /// What it means for a job when it does not pass.
     pub why: &'static str,
@@ -43,9 +45,21 @@ pub(super) enum Judge {
     Run(fn(&RunSubject<'_>) -> Result<Outcome, Outcome>),
     /// The same.
     Host(fn(&HostSubject<'_>) -> Result<Outcome, Outcome>),
+    /// `None`: there is nothing of the kind to look at.
+    Instance(fn(&InstanceSubject<'_>) -> Option<Outcome>),
 }
 
 impl Check {
+    /// Whether it judges what is in an image, and nothing else.
+    pub fn is_of_an_image(&self) -> bool {
+        matches!(self.run, Judge::Image(_))
+    }
+
+    /// Whether it is there only where an instance type was named.
+    pub fn is_of_an_instance(&self) -> bool {
+        matches!(self.run, Judge::Instance(_))
+    }
+
     /// Whether it judges the run of a preflight, and not an image.
     pub fn is_of_a_run(&self) -> bool {
         matches!(self.run, Judge::Run(_))
@@ -67,9 +81,9 @@ impl Check {
     }
 }
 
-/// Every check there is: those of an image, then those of a preflight, then those of a host.
+/// Every check there is: those of an image, then those of a preflight, of a host, and of an instance type.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    REGISTRY.iter().chain(run::REGISTRY).chain(host::REGISTRY)
+    REGISTRY.iter().chain(run::REGISTRY).chain(host::REGISTRY).chain(instance::REGISTRY)
 }
 
 /// Finds a check by id.
@@ -401,6 +415,19 @@ pub static REGISTRY: &[Check] = &[
         run: Image(settings::socket_ifname),
     },
     Check {
+        id: "nccl-platform-settings",
+        severity: Advice,
+        exceptions: &[],
+        about: "The platform does not set over the image's settings of NCCL, and none is of those without effect there.",
+        needs: &["nccl_settings"],
+        why: "Who set a variable in the image believes in it; the platform's own value wins over it in every job, and some \
+              variables do nothing on its fabric.",
+        remedy: "Set the variable in the job, or take it out of the image.",
+        source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", table of preset variables (\"-\": no effect), \
+                 read 2026-11",
+        run: Image(settings::platform_settings),
+    },
+    Check {
         id: "cuda-version",
         severity: Required,
         exceptions: &[],
@@ -458,17 +485,18 @@ mod tests {
         let host = serde_json::to_value(crate::checks::host::testing::good()).unwrap();
         for check in all() {
             let facts = match check.run {
-                Judge::Image(_) => &image,
-                Judge::Run(_) => &run,
-                Judge::Host(_) => &host,
+                Judge::Image(_) => vec![&image],
+                Judge::Run(_) => vec![&run],
+                Judge::Host(_) => vec![&host],
+                Judge::Instance(_) => vec![&image, &run],
             };
             for text in [check.about, check.why, check.remedy, check.source] {
                 assert!(text.len() >= 10 && text == text.trim() && !text.contains("  "), "{}: {text:?}", check.id);
             }
             assert!(check.about.ends_with('.') && check.why.ends_with('.'), "{}", check.id);
-            assert!(!check.needs.is_empty(), "{}", check.id);
+            assert!(!check.needs.is_empty() || check.id == "instance-listed", "{}", check.id);
             for part in check.needs {
-                assert!(facts.get(part).is_some(), "{}: the facts have no {part}", check.id);
+                assert!(facts.iter().any(|facts| facts.get(part).is_some()), "{}: the facts have no {part}", check.id);
             }
             for (target, severity) in check.exceptions {
                 assert!(crate::targets::by_id(target).is_some(), "{}: no target {target}", check.id);

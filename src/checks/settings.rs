@@ -2,8 +2,9 @@
 
 use super::nccl::deciding;
 use super::{Outcome, Subject};
-use crate::facts::NcclSetting;
+use crate::facts::{ImageFacts, NcclSetting};
 use crate::nccl_settings::{InterfaceFilter, parse_number};
+use crate::targets::Target;
 use crate::versions::NcclVersion;
 
 /// From here on NCCL chooses the GID index itself; before, the default is 0 (NVIDIA/nccl `src/transport/net_ib.cc`).
@@ -29,6 +30,24 @@ pub(super) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
         (_, Some(path)) => Setting::Unknown(Outcome::unknown(format!("{path} may set {name}, and was not read"))),
         (Some(setting), None) => Setting::Set(setting),
         (None, None) => Setting::Unset,
+    }
+}
+
+/// What NCCL gets of a setting in a job: the target's value before the image's.
+pub(super) enum Set {
+    Unset,
+    To { value: String, from: String },
+    Unknown(Outcome),
+}
+
+pub(super) fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set {
+    if let Some(value) = target.nccl_preset(name) {
+        return Set::To { value: value.to_owned(), from: format!("preset of {}", target.id) };
+    }
+    match setting(&Subject { facts, target }, name) {
+        Setting::Unset => Set::Unset,
+        Setting::Set(set) => Set::To { value: set.value.clone(), from: set.from.clone() },
+        Setting::Unknown(outcome) => Set::Unknown(outcome),
     }
 }
 
@@ -183,4 +202,34 @@ pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
         .remedy(remedy);
     }
     Outcome::pass(say(set))
+}
+
+/// Settings of the image that do nothing in the target's jobs: those that the platform sets itself, to another value, and
+/// those that it says have no effect.
+pub fn platform_settings(subject: &Subject<'_>) -> Outcome {
+    let (facts, target) = (subject.facts, subject.target);
+    if target.nccl_presets.is_empty() && target.nccl_without_effect.is_empty() {
+        return Outcome::skip(format!("{} sets no variable of NCCL", target.title));
+    }
+    let idle = facts.nccl_settings.iter().filter_map(|set| {
+        let why = match target.nccl_preset(&set.name) {
+            Some(value) if value != set.value => format!("the platform sets {}={value} over it", set.name),
+            Some(_) => return None,
+            None if target.nccl_without_effect.contains(&set.name.as_str()) => "it has no effect there".to_owned(),
+            None => return None,
+        };
+        Some((set, why))
+    });
+    let idle: Vec<(&NcclSetting, String)> = idle.collect();
+    let Some((first, why)) = idle.first() else {
+        return match facts.nccl_settings_unread.first() {
+            Some(path) => Outcome::unknown(format!("{path} may have settings, and was not read")),
+            None => Outcome::pass(format!("no setting of the image is lost in jobs of {}", target.title)),
+        };
+    };
+    let more = if idle.len() > 1 { format!(", and {} more", idle.len() - 1) } else { String::new() };
+    Outcome::warn(format!("{} does nothing in jobs of {}: {why}{more}", say(first), target.title))
+        .evidence(idle.iter().skip(1).map(|(set, why)| format!("{}: {why}", say(set))))
+        .evidence(target.sources.variables.map(|source| format!("source: {}", source.say())))
+        .remedy(format!("set it in the job, where it has to be another than the platform's; {}", take_out(first)))
 }

@@ -14,6 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   rdmaprep check my/train:1
   rdmaprep check my/train:1 --target ecs --all
+  rdmaprep check my/train:1 --instance ebmgn8v.48xlarge                    and for this instance type
   rdmaprep check docker-archive:train.tar.gz --format json > report.json
   rdmaprep check my/train:1 -o junit=report.xml -o sarif=report.sarif      text on stdout, and two files
   rdmaprep check my/train:1 --policy policy.toml --fail-on warn            what a team asks, and no warning

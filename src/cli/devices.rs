@@ -22,6 +22,7 @@ Examples:
   rdmaprep devices                            of this host, or of the container that it runs in
   rdmaprep devices erdma_0 --format json      all that is known of one device
   rdmaprep devices --check --target pai-dlc   can a job use them? 4: it cannot, 3: not known
+  rdmaprep devices --check --instance ecs.ebmgn8v.48xlarge     has it the NICs of its type?
   rdmaprep devices --check --nics 2 -o junit=host.xml
   rdmaprep devices --loopback                 does the device path work? RDMA writes to itself, verified
   rdmaprep devices --watch --interval 2       traffic per device, until Ctrl-C
@@ -38,7 +39,7 @@ pub struct DevicesArgs {
     check: bool,
     #[command(flatten)]
     judge: JudgeArgs,
-    /// How many devices of the target's fabric there should be, for --check
+    /// How many devices of the target's fabric there should be, for --check [default: as many as the type of --instance has]
     #[arg(long, value_name = "N", requires = "check")]
     nics: Option<u32>,
     /// Show what passed, too, with --check
@@ -111,6 +112,9 @@ pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     let places = destinations(args.format, Format::Text, &args.outputs)?;
     if !args.check && places.iter().any(|place| place.format().is_of_a_check()) {
         return Err(CliError::Usage("the formats junit, sarif and github are of verdicts: add --check".into()));
+    }
+    if !args.check && args.judge.instance.is_some() {
+        return Err(CliError::Usage("--instance says what the host should have: add --check".into()));
     }
     if let Some(root) = &args.sysfs {
         devices::check_root(root).map_err(|what| CliError::Usage(format!("--sysfs {}: {what}", root.display())))?;

@@ -2,12 +2,14 @@
 
 use super::error::{CliError, Exit};
 use super::inspect::Format;
+use super::judge::{parse_instance, parse_target};
 use super::output::Output;
 use crate::checks;
 use crate::explain::{Text, TextReader, explain};
 use crate::nccl_log::Room;
 use crate::policy::suggest;
 use crate::report::{CheckEntry, write_explanation, write_log_explanation};
+use crate::targets::Target;
 use clap::Args;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
@@ -20,6 +22,7 @@ Examples:
   rdmaprep explain rank0.log rank1.log.gz     the ranks of one run, a file each
   kubectl logs job-0 | rdmaprep explain -     from a pipe
   rdmaprep explain train.log devinfo.txt      with what ibv_devinfo -v said in its container
+  rdmaprep explain all_reduce.log --instance ebmgn8v.48xlarge   is it as fast as documents say?
   rdmaprep explain ofed-packages              a check, and where its rule comes from
   rdmaprep check --list                       every check there is
 
@@ -44,16 +47,29 @@ pub struct ExplainArgs {
     /// The run hung, or was ended for its time: then silence tells something, too
     #[arg(long)]
     timed_out: bool,
+    /// Instance type of the hosts, as ecs.ebmgn8v.48xlarge: compare the bandwidth of nccl-tests with what documents report
+    #[arg(long, value_name = "TYPE")]
+    instance: Option<String>,
+    /// Where the hosts are, with --instance: pai-dlc, ecs, ack or cce
+    #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target, requires = "instance")]
+    target: &'static Target,
+    /// How many hosts the run had, as many ranks on each, with --instance where the text does not show it
+    #[arg(long, value_name = "N", requires = "instance", value_parser = clap::value_parser!(u32).range(1..))]
+    hosts: Option<u32>,
     /// Form of the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let chosen = parse_instance(args.target, args.instance.as_deref())?;
     // A path that exists wins over a check of that name.
     if let [id] = &args.subjects[..]
         && !is_path(id)
     {
+        if chosen.is_some() && checks::by_id(id).is_some() {
+            return Err(CliError::Usage(format!("{id} is a check: --instance is for the log of a run")));
+        }
         return explain_check(id, args.format, output);
     }
     if args.subjects.iter().filter(|name| *name == "-").count() > 1 {
@@ -74,7 +90,13 @@ pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
         }
         texts.push(text);
     }
-    let explanation = explain(texts, args.timed_out);
+    let mut explanation = explain(texts, args.timed_out);
+    if let Some(hosts) = args.hosts {
+        explanation.say_hosts(hosts).map_err(|what| CliError::Usage(format!("--hosts {hosts}: {what}")))?;
+    }
+    if let Some(chosen) = chosen {
+        explanation.judge_instance(chosen, args.target);
+    }
     match args.format {
         Format::Text => output.write(|out, style| write_log_explanation(out, &explanation, style)),
         Format::Json => output.json(&explanation),

@@ -2,15 +2,15 @@
 
 use super::error::{CliError, Exit};
 use crate::checks::{
-    Bar, Blame, Finding, HostSubject, RunOptions, RunSubject, Status, Subject, Verdict, check_host, check_image,
-    check_run,
+    Bar, Blame, Finding, HostSubject, InstanceSubject, Measured, RunOptions, RunSubject, Status, Subject, Verdict,
+    check_host, check_image, check_instance, check_run,
 };
 use crate::facts::devices::DeviceFacts;
 use crate::facts::run::{AgentEnding, Ending, RunFacts};
 use crate::facts::{ImageFacts, ImageIdentity};
-use crate::policy::{Policy, PolicyUse, parse_policy};
+use crate::policy::{MinimumChange, Policy, PolicyUse, parse_policy};
 use crate::report::Report;
-use crate::targets::{self, Target};
+use crate::targets::{self, ChosenInstance, Target, choose_instance};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -19,6 +19,9 @@ pub struct JudgeArgs {
     /// Where the image is to run: pai-dlc, ecs, ack or cce
     #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target)]
     pub target: &'static Target,
+    /// Instance type that it is to run on, as ecs.ebmgn8v.48xlarge: its NICs and bandwidth are looked at, too
+    #[arg(long, value_name = "TYPE")]
+    pub instance: Option<String>,
     /// Policy (TOML) that changes severities and minimum versions
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -34,13 +37,22 @@ enum FailOn {
 }
 
 /// A target by its id, for clap.
-fn parse_target(name: &str) -> Result<&'static Target, String> {
+pub fn parse_target(name: &str) -> Result<&'static Target, String> {
     targets::by_id(name).ok_or_else(|| format!("known targets: {}", targets::known()))
+}
+
+/// The instance type of `--instance`.
+///
+/// # Errors
+/// A name that is no type, or one of another fabric.
+pub fn parse_instance(target: &Target, name: Option<&str>) -> Result<Option<ChosenInstance>, CliError> {
+    name.map(|name| choose_instance(target, name)).transpose().map_err(|error| CliError::Usage(error.to_string()))
 }
 
 /// Judges images alike.
 pub struct Judge {
     target: &'static Target,
+    instance: Option<ChosenInstance>,
     policy: Option<Policy>,
     bar: Bar,
 }
@@ -48,6 +60,7 @@ pub struct Judge {
 impl JudgeArgs {
     /// Reads the policy, before any work is done.
     pub fn load(&self) -> Result<Judge, CliError> {
+        let instance = parse_instance(self.target, self.instance.as_deref())?;
         let policy = match &self.policy {
             Some(path) => {
                 let name = path.display().to_string();
@@ -61,21 +74,43 @@ impl JudgeArgs {
             FailOn::Fail => Bar::Fail,
             FailOn::Warn => Bar::Warn,
         };
-        Ok(Judge { target: self.target, policy, bar })
+        Ok(Judge { target: self.target, instance, policy, bar })
     }
 }
 
 impl Judge {
     pub fn judge(&self, facts: &ImageFacts) -> Report {
-        let Some(policy) = &self.policy else {
-            let findings = check_image(&Subject { facts, target: self.target });
-            return Report::new(facts, self.target, findings, self.bar, None);
-        };
-        let (target, minimums) = policy.adjust(self.target);
+        let (target, minimums) = self.adjusted();
         let mut findings = check_image(&Subject { facts, target: &target });
-        let overrides = policy.apply(&mut findings);
-        let used = PolicyUse { file: policy.name.clone(), minimums, overrides };
-        Report::new(facts, &target, findings, self.bar, Some(used))
+        findings.extend(self.check_instance(&target, Some(facts), None, &Measured::NotAsked));
+        let used = self.apply_policy(&mut findings, minimums);
+        Report::new(facts, &target, findings, self.bar, used).on(self.instance.map(Into::into))
+    }
+
+    /// The target under the policy, and what that changed.
+    fn adjusted(&self) -> (Target, Vec<MinimumChange>) {
+        match &self.policy {
+            Some(policy) => policy.adjust(self.target),
+            None => (self.target.clone(), Vec::new()),
+        }
+    }
+
+    fn apply_policy(&self, findings: &mut [Finding], minimums: Vec<MinimumChange>) -> Option<PolicyUse> {
+        let policy = self.policy.as_ref()?;
+        let overrides = policy.apply(findings);
+        Some(PolicyUse { file: policy.name.clone(), minimums, overrides })
+    }
+
+    /// What the named instance type adds; nothing where none was named.
+    fn check_instance(
+        &self,
+        target: &Target,
+        facts: Option<&ImageFacts>,
+        run: Option<&RunFacts>,
+        measured: &Measured,
+    ) -> Vec<Finding> {
+        let Some(chosen) = self.instance else { return Vec::new() };
+        check_instance(&InstanceSubject { chosen, target, facts, run, measured })
     }
 }
 
@@ -92,38 +127,27 @@ pub struct RunContext<'a> {
 impl Judge {
     /// Judges the run of a preflight.
     pub fn judge_run(&self, run: RunFacts, context: RunContext<'_>) -> Report {
-        let (adjusted, minimums) = match &self.policy {
-            Some(policy) => policy.adjust(self.target),
-            None => (self.target.clone(), Vec::new()),
-        };
+        let (adjusted, minimums) = self.adjusted();
         let RunContext { image, facts, checks_image, options } = context;
         let target = &adjusted;
-        let mut findings = match facts {
-            Some(facts) if checks_image => check_image(&Subject { facts, target }),
-            Some(_) | None => Vec::new(),
-        };
+        let judged = facts.filter(|_| checks_image);
+        let mut findings = judged.map(|facts| check_image(&Subject { facts, target })).unwrap_or_default();
         findings.extend(check_run(&RunSubject { run: &run, facts, target, options }));
-        let used = self.policy.as_ref().map(|policy| {
-            let overrides = policy.apply(&mut findings);
-            PolicyUse { file: policy.name.clone(), minimums, overrides }
-        });
-        Report::of_run(image, run, target, findings, self.bar, used)
+        findings.extend(self.check_instance(target, judged, Some(&run), &Measured::of_run(&run)));
+        let used = self.apply_policy(&mut findings, minimums);
+        Report::of_run(image, run, target, findings, self.bar, used).on(self.instance.map(Into::into))
     }
 }
 
 impl Judge {
-    /// Judges a host's devices; `nics`: how many of the fabric there should be.
+    /// Judges a host's devices; `nics`: how many of the fabric there should be, whatever the instance type has.
     pub fn judge_host(&self, facts: DeviceFacts, nics: Option<u32>) -> Report {
-        let (target, minimums) = match &self.policy {
-            Some(policy) => policy.adjust(self.target),
-            None => (self.target.clone(), Vec::new()),
-        };
-        let mut findings = check_host(&HostSubject { facts: &facts, target: &target, nics });
-        let used = self.policy.as_ref().map(|policy| {
-            let overrides = policy.apply(&mut findings);
-            PolicyUse { file: policy.name.clone(), minimums, overrides }
-        });
-        Report::of_host(facts, &target, findings, self.bar, used)
+        let (target, minimums) = self.adjusted();
+        let subject = HostSubject { facts: &facts, target: &target, nics, instance: self.instance };
+        let mut findings = check_host(&subject);
+        findings.extend(self.check_instance(&target, None, None, &Measured::NotAsked));
+        let used = self.apply_policy(&mut findings, minimums);
+        Report::of_host(facts, &target, findings, self.bar, used).on(self.instance.map(Into::into))
     }
 }
 
@@ -190,7 +214,7 @@ mod tests {
     }
 
     fn judge() -> Judge {
-        Judge { target: targets::by_id("pai-dlc").unwrap(), policy: None, bar: Bar::Fail }
+        Judge { target: targets::by_id("pai-dlc").unwrap(), instance: None, policy: None, bar: Bar::Fail }
     }
 
     fn exit_of(run: &RunFacts) -> Exit {
@@ -251,6 +275,29 @@ mod tests {
         assert_eq!(exit_of(&not_started(StartFailure::Other, "x")), Exit::NotExamined);
         assert_eq!(exit_of(&failed(0, Phase::Init, Failure::Exit { code: 1 })), Exit::ImageAtFault);
         assert_eq!(exit_of(&silent(&[(0, true)], Phase::Init, None)), Exit::TimeLimit);
+    }
+
+    #[test]
+    fn a_type_s_checks_count_and_blame_the_host() {
+        let facts = good();
+        let judged = |name: &str, run: RunFacts| {
+            let instance = parse_instance(targets::by_id("pai-dlc").unwrap(), Some(name)).unwrap();
+            let context = RunContext {
+                image: facts.image.clone(),
+                facts: Some(&facts),
+                checks_image: true,
+                options: RunOptions::default(),
+            };
+            let ending = run.ending.clone();
+            let report = Judge { instance, ..judge() }.judge_run(run, context);
+            let exit = preflight_exit(&report.findings, report.fail_on, &ending);
+            (report.instance.unwrap().name, report.run.unwrap().at_fault, exit)
+        };
+        // The good run's host has one device.
+        let one = judged("gn8is.2xlarge", good_run());
+        assert_eq!(one, ("ecs.gn8is.2xlarge".to_owned(), None, Exit::Ok));
+        let two = judged("ebmgn8v.48xlarge", good_run());
+        assert_eq!(two, ("ecs.ebmgn8v.48xlarge".to_owned(), Some(Blame::Host), Exit::Host));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod progress;
 mod render;
 mod source;
 mod swap;
+mod targets;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use error::Exit;
@@ -105,6 +106,8 @@ enum Command {
     Preflight(Box<preflight::PreflightArgs>),
     /// Show the RDMA devices, GPUs and drivers of this host, judge them, or watch their traffic
     Devices(Box<devices::DevicesArgs>),
+    /// Show the targets that are known, with the source of every figure
+    Targets(targets::TargetsArgs),
     /// Remove containers that an interrupted run left
     Clean(clean::CleanArgs),
     /// Run inside a container
@@ -133,6 +136,7 @@ pub fn run() -> Exit {
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
         Command::Preflight(args) => preflight::run(args, &cli.global, &mut output),
         Command::Devices(args) => devices::run(args, &mut output),
+        Command::Targets(args) => targets::run(args, &mut output),
         Command::Clean(args) => clean::run(args, &cli.global, &mut output),
         Command::Agent(part) => agent::run(part),
     };

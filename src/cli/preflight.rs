@@ -39,6 +39,7 @@ const EXAMPLES: &str = "\
 Examples:
   rdmaprep preflight my/train:1-erdma                          every GPU of this host, as a job would get it
   rdmaprep preflight my/train:1-erdma --force-nic --require-rdma    through the NICs even within one host
+  rdmaprep preflight my/train:1 --instance ebmgn8v.48xlarge    has the host the NICs of its type, and their bandwidth?
   rdmaprep preflight my/train:1 --gpus 1 --ranks-per-gpu 2     the network's way with a single GPU
   rdmaprep preflight my/train:1 -b 8 -e 1G -f 2 -n 50 --format nccl-tests > all_reduce.txt
   rdmaprep preflight my/train:1 -o junit=preflight.xml -o json=preflight.json

@@ -5,6 +5,8 @@
 //! together. Only what a text names is a cause.
 
 mod build;
+mod instance;
+mod layout;
 mod lead;
 mod limits;
 mod state;
@@ -153,6 +155,7 @@ pub fn explain(texts: Vec<Text>, timed_out: bool) -> Explanation {
     let hints = hints(&rdma, &limits, timed_out || watchdog);
     let observed =
         Observed { nranks: nranks(&evidence, &tests), wrong_values: tests.wrong_values(), ..Observed::default() };
+    let layout = layout::of(&tests, &evidence);
     let verdict = (has_nccl || has_tests).then(|| judge_rdma(&evidence, &observed));
 
     let mut causes: Vec<Cause> = data_corruption(&tests, &evidence).into_iter().collect();
@@ -170,6 +173,9 @@ pub fn explain(texts: Vec<Text>, timed_out: bool) -> Explanation {
         nccl: has_nccl.then(|| NcclState::of(&evidence, left_out)),
         other_failures: state::process_texts(&[], &rest),
         nccl_tests: has_tests.then_some(tests),
+        layout,
+        instance: None,
+        findings: Vec::new(),
         rdma_devices: (!rdma.is_empty()).then_some(rdma),
         build: has_build.then_some(BuildState { failed: build_failed }),
         rdma: verdict,

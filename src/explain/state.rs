@@ -1,10 +1,12 @@
 //! What an explanation consists of: the form that is written as JSON.
 
+use crate::checks::{Finding, InstanceUse};
 use crate::devinfo::RdmaTexts;
 use crate::nccl_log::{
     Cause, DeviceUse, NcclEvidence, Phase, PluginState, PluginUse, RankEvidence, RdmaVerdict, TransportUse, VersionUse,
 };
 use crate::nccl_tests::NcclTests;
+use crate::targets::Layout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -62,6 +64,15 @@ pub struct Explanation {
     pub nccl: Option<NcclState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nccl_tests: Option<NcclTests>,
+    /// How the ranks lie on hosts; absent: the texts do not show where every rank ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
+    /// The instance type that was named; absent where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceUse>,
+    /// What the texts show beside that type's figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
     /// What `ibv_devinfo`, `show_gids` and sysfs say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdma_devices: Option<RdmaTexts>,

@@ -606,6 +606,9 @@ pub struct RankFacts {
     pub rank: u32,
     pub pid: u32,
     pub gpu: u32,
+    /// Name of the host that it ran on; absent: the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     pub host_id: Option<String>,
     pub nccl: Option<LoadedLibrary>,
     pub nccl_version_code: Option<i32>,

@@ -77,6 +77,7 @@ impl Collector {
                 rank: start.rank,
                 pid: start.pid,
                 gpu: start.gpu,
+                host: facts.hostname.clone(),
                 host_id: start.host_id,
                 nccl: None,
                 nccl_version_code: None,

@@ -263,25 +263,31 @@ impl Reading<'_> {
             self.milestones.bootstrap = true;
             self.milestones.past_bootstrap |= complete;
             self.milestones.complete |= complete;
-            if let Some(membership) = parse_membership(&lossy(message)) {
-                let known = &mut self.facts.memberships;
-                let alike = |other: &Membership| {
-                    other.rank == membership.rank
-                        && other.nranks == membership.nranks
-                        && other.comm_id == membership.comm_id
-                };
-                let is_new = known.len() < MAX_MEMBERSHIPS && !known.iter().any(alike);
-                if is_new && self.room.take(2 * size_of::<Membership>() + message.len()) {
-                    known.push(membership);
-                }
-            }
+            self.take_membership(message);
         } else if [b"Destroy COMPLETE".as_slice(), b"Abort START", b"Abort COMPLETE", b"Finalize COMPLETE"]
             .iter()
             .any(|end| message.ends_with(end))
         {
             self.milestones.ended = true;
+            // Of a text that begins later these are the only lines with a rank.
+            self.take_membership(message);
         } else if NODES.find(message).is_some() {
             self.milestones.past_bootstrap = true;
+        }
+    }
+
+    fn take_membership(&mut self, message: &[u8]) {
+        let Some(membership) = parse_membership(&lossy(message)) else { return };
+        let known = &mut self.facts.memberships;
+        // The end of a communicator has no commId.
+        let alike = |other: &Membership| {
+            other.rank == membership.rank
+                && other.nranks == membership.nranks
+                && (membership.comm_id.is_none() || other.comm_id == membership.comm_id)
+        };
+        let is_new = known.len() < MAX_MEMBERSHIPS && !known.iter().any(alike);
+        if is_new && self.room.take(2 * size_of::<Membership>() + message.len()) {
+            known.push(membership);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What `explain` says of a log, as text.
 
+use super::text::write_every_finding;
 use super::{Style, visible};
 use crate::explain::{Explanation, InputText, NcclState};
 use crate::nccl_log::{Cause, Fault, GpuDirect, Phase, PluginState, RdmaReason, RdmaUse, RdmaVerdict};
@@ -22,6 +23,9 @@ pub fn write_log_explanation(out: &mut dyn Write, explanation: &Explanation, sty
     if let Some(tests) = &explanation.nccl_tests {
         write_tests(out, tests)?;
     }
+    if let Some(layout) = &explanation.layout {
+        line(out, "layout", &layout.to_string())?;
+    }
     write_devices(out, explanation)?;
     if let Some(build) = &explanation.build {
         line(out, "build", if build.failed { "failed" } else { "no failure is named" })?;
@@ -30,6 +34,10 @@ pub fn write_log_explanation(out: &mut dyn Write, explanation: &Explanation, sty
         write_verdict(out, verdict)?;
     }
     write_texts(out, explanation)?;
+    if let Some(instance) = &explanation.instance {
+        writeln!(out, "{}", style.bold(&instance.name))?;
+        write_every_finding(out, &explanation.findings, style)?;
+    }
     for cause in &explanation.causes {
         write_cause(out, cause, style)?;
     }

@@ -48,6 +48,7 @@ fn test_case(report: &Report, finding: &Finding) -> TestCase {
     let part = match checks::by_id(&finding.check) {
         Some(check) if check.is_of_a_run() => "preflight.",
         Some(check) if check.is_of_a_host() => "host.",
+        Some(check) if check.is_of_an_instance() => "instance.",
         Some(_) | None => "",
     };
     case.set_classname(format!("rdmaprep.{part}{}", report.target));

@@ -14,6 +14,7 @@ mod run;
 mod run_text;
 mod sarif;
 mod schema;
+mod targets;
 mod text;
 mod traffic;
 
@@ -26,10 +27,11 @@ pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
 pub use run::{MeasuredReport, RowReport, RunReport, SocketReport};
 pub use run_text::write_preflight;
 pub use sarif::write_sarif;
+pub use targets::{InstanceListing, TargetListing, write_instance, write_target, write_targets};
 pub use text::{Style, write_check, write_diff, write_facts};
 pub use traffic::{Totals, write_sample, write_totals};
 
-use crate::checks::{Bar, Finding, Status, Verdict};
+use crate::checks::{Bar, Finding, InstanceUse, Status, Verdict};
 use crate::facts::devices::DeviceFacts;
 use crate::facts::run::RunFacts;
 use crate::facts::{ImageFacts, ImageIdentity};
@@ -50,6 +52,9 @@ pub struct Report {
     pub rdmaprep_version: String,
     pub target: String,
     pub fabric: String,
+    /// The instance type that was named; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceUse>,
     pub verdict: Verdict,
     /// From where on a finding counts.
     #[serde(default)]
@@ -112,6 +117,7 @@ impl Report {
             rdmaprep_version: env!("CARGO_PKG_VERSION").to_owned(),
             target: target.id.to_owned(),
             fabric: target.fabric.id.to_owned(),
+            instance: None,
             verdict: crate::checks::verdict(&findings, fail_on),
             fail_on,
             policy,
@@ -120,6 +126,11 @@ impl Report {
             run: None,
             host: None,
         }
+    }
+
+    /// Names the instance type that the findings are for.
+    pub fn on(self, instance: Option<InstanceUse>) -> Report {
+        Report { instance, ..self }
     }
 
     /// Puts a run over TCP beside the run of this report.
@@ -163,10 +174,18 @@ impl Report {
         parts.join(", ")
     }
 
+    /// `pai-dlc`, `pai-dlc on ecs.ebmgn8v.48xlarge`
+    fn judged_for(&self) -> String {
+        match &self.instance {
+            Some(instance) => format!("{} on {}", self.target, instance.name),
+            None => self.target.clone(),
+        }
+    }
+
     /// `FAIL for pai-dlc: 1 failed, 13 passed`
     fn headline(&self) -> String {
         let rdma = self.run.as_ref().map(|run| format!("; {}", run.rdma_line())).unwrap_or_default();
-        format!("{} for {}: {}{rdma}", verdict_word(self.verdict), self.target, self.counts())
+        format!("{} for {}: {}{rdma}", verdict_word(self.verdict), self.judged_for(), self.counts())
     }
 }
 

@@ -152,7 +152,7 @@ fn at_fault(findings: &[Finding], bar: Bar) -> Option<Blame> {
     let failed = findings.iter().filter(|finding| finding.weight(bar) == Verdict::Fail);
     let blamed: Vec<Option<Blame>> = failed
         .map(|finding| match checks::by_id(&finding.check) {
-            Some(check) if !check.is_of_a_run() => Some(Blame::Image),
+            Some(check) if check.is_of_an_image() => Some(Blame::Image),
             Some(_) | None => finding.blame,
         })
         .collect();

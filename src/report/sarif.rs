@@ -62,9 +62,11 @@ pub fn write_sarif(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The checks that this report's findings are of; those of a run only where there was one.
+/// The checks that this report's findings are of; those of a run only where there was one, and
+/// those of an instance type where one was named.
 fn checks_of(report: &Report) -> Vec<&'static Check> {
     let counts = |check: &Check| match (check.is_of_a_host(), check.is_of_a_run()) {
+        _ if check.is_of_an_instance() => report.findings.iter().any(|finding| finding.check == check.id),
         (true, _) => report.host.is_some(),
         (false, of_run) => report.host.is_none() && (report.run.is_some() || !of_run),
     };

@@ -8,7 +8,8 @@ mod tests {
     use crate::facts::devices::{self, DeviceFacts};
     use crate::facts::loopback::{LoopbackReport, SCHEMA_VERSION as LOOPBACK_VERSION};
     use crate::facts::{self, ImageFacts};
-    use crate::report::{self, Report};
+    use crate::report::targets::TARGETS_VERSION;
+    use crate::report::{self, InstanceListing, Report, TargetListing};
     use schemars::JsonSchema;
     use schemars::generate::SchemaSettings;
     use serde_json::{Value, json};
@@ -81,6 +82,14 @@ mod tests {
             (
                 "loopback",
                 schema::<LoopbackReport>("What rdmaprep devices --loopback --format json writes", LOOPBACK_VERSION),
+            ),
+            ("targets", schema::<TargetListing>("What rdmaprep targets --format json writes", TARGETS_VERSION)),
+            (
+                "instance-type",
+                schema::<InstanceListing>(
+                    "What rdmaprep targets --instance TYPE --format json writes",
+                    TARGETS_VERSION,
+                ),
             ),
             (
                 "explanation",

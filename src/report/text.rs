@@ -1,7 +1,7 @@
 //! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
 
 use super::{Report, status_word, verdict_word, visible};
-use crate::checks::{Bar, Finding, Status, Verdict};
+use crate::checks::{self, Bar, Finding, Status, Verdict};
 use crate::diff::ImageDiff;
 use crate::facts::{ImageFacts, ImageIdentity, LoaderCache, NcclKind};
 use crate::policy::{Level, PolicyUse};
@@ -57,9 +57,11 @@ pub(super) fn write_subject(out: &mut dyn Write, report: &Report) -> io::Result<
     }
 }
 
-/// Writes a paragraph per finding; `all` shows also what passed.
+/// Writes a paragraph per finding; `all` shows also what passed. What a named instance type adds is always shown: its figures
+/// are what was asked for, and that there is none is an answer.
 pub(super) fn write_findings(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
-    let shown = report.findings.iter().filter(|f| all || !matches!(f.status, Status::Pass | Status::Skip));
+    let is_shown = |finding: &&Finding| all || !is_fine(finding) || is_of_an_instance(finding);
+    let shown = report.findings.iter().filter(is_shown);
     for finding in shown {
         // What a run did not come to is one line, not one for each check that waited for it.
         let alike = same_unknown(report, finding);
@@ -74,27 +76,45 @@ pub(super) fn write_findings(out: &mut dyn Write, report: &Report, all: bool, st
             }
             continue;
         }
-        writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, visible(&finding.summary))?;
-        if matches!(finding.status, Status::Pass | Status::Skip) {
-            continue;
+        write_finding(out, finding, style)?;
+    }
+    Ok(())
+}
+
+/// Writes every one of these findings, with what it rests on.
+pub(super) fn write_every_finding(out: &mut dyn Write, findings: &[Finding], style: Style) -> io::Result<()> {
+    findings.iter().try_for_each(|finding| write_finding(out, finding, style))
+}
+
+fn is_fine(finding: &Finding) -> bool {
+    matches!(finding.status, Status::Pass | Status::Skip)
+}
+
+fn is_of_an_instance(finding: &Finding) -> bool {
+    checks::by_id(&finding.check).is_some_and(checks::Check::is_of_an_instance)
+}
+
+fn write_finding(out: &mut dyn Write, finding: &Finding, style: Style) -> io::Result<()> {
+    writeln!(out, "  {}  {:<20} {}", style.status(finding.status), finding.check, visible(&finding.summary))?;
+    if is_fine(finding) && !is_of_an_instance(finding) {
+        return Ok(());
+    }
+    // One line of evidence that says no more than the summary is noise.
+    let evidence = finding.evidence.iter().filter(|line| !finding.summary.contains(line.as_str()));
+    let (mut more, mut lines) = (0, 0);
+    for line in evidence {
+        lines += 1;
+        if lines <= EVIDENCE_SHOWN {
+            writeln!(out, "             {}", visible(line))?;
+        } else {
+            more += 1;
         }
-        // One line of evidence that says no more than the summary is noise.
-        let evidence = finding.evidence.iter().filter(|line| !finding.summary.contains(line.as_str()));
-        let (mut more, mut lines) = (0, 0);
-        for line in evidence {
-            lines += 1;
-            if lines <= EVIDENCE_SHOWN {
-                writeln!(out, "             {}", visible(line))?;
-            } else {
-                more += 1;
-            }
-        }
-        if more > 0 {
-            writeln!(out, "             and {more} more (--format json shows all)")?;
-        }
-        if let Some(remedy) = &finding.remedy {
-            writeln!(out, "             remedy: {}", visible(remedy))?;
-        }
+    }
+    if more > 0 {
+        writeln!(out, "             and {more} more (--format json shows all)")?;
+    }
+    if let Some(remedy) = &finding.remedy {
+        writeln!(out, "             remedy: {}", visible(remedy))?;
     }
     Ok(())
 }
@@ -120,7 +140,7 @@ pub(super) fn write_verdict(out: &mut dyn Write, report: &Report, style: Style, 
         Bar::Fail => "",
         Bar::Warn => " (warnings count)",
     };
-    writeln!(out, "{verdict} for {}{bar}: {}{more}", report.target, report.counts())
+    writeln!(out, "{verdict} for {}{bar}: {}{more}", report.judged_for(), report.counts())
 }
 
 /// Writes what a policy changed, so that nobody takes its verdict for the target's.

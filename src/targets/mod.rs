@@ -1,15 +1,25 @@
 //! Where a job will run, as data: fabric, minimum versions, variables, device resource, launch flags, instance types and
 //! bandwidths, each with its source.
+//!
+//! A target is a file of constants: a key that nothing knows does not compile. Tests hold what types cannot, that every
+//! figure has the document that states it.
 
+mod ack;
+mod alibaba;
+mod baseline;
+mod cce;
+mod ecs;
 mod instance;
+mod pai_dlc;
 mod source;
 
-pub use instance::{Baseline, InstanceType};
+pub use baseline::{Baseline, BaselineFigures, BaselineRow, Comparison, Layout, Measurement, all_baselines, compare};
+pub use instance::{
+    ChosenInstance, InstanceError, InstanceFamily, InstanceType, choose_instance, find_instance, targets_with,
+};
 pub use source::{Source, Sourced};
 
 use crate::fabric::Fabric;
-use crate::fabric::erdma::ERDMA;
-use crate::fabric::roce::ROCE;
 use crate::versions::{CudaVersion, NcclVersion};
 use std::borrow::Cow;
 
@@ -28,15 +38,50 @@ pub struct Target {
     pub nccl_presets: &'static [(&'static str, &'static str)],
     /// `NCCL_*` variables that have no effect there.
     pub nccl_without_effect: &'static [&'static str],
+    /// Other variables that the platform sets in every job.
+    pub variables: &'static [PlatformVariable],
     /// Resource of the Kubernetes device plugin; `None`: the platform passes the devices by itself.
     pub device_resource: Option<&'static str>,
     /// Flags of the vendor's own `docker run`, where a page gives the line.
     pub docker_flags: &'static [&'static str],
-    /// Instance types that sources name, by name.
-    pub instances: &'static [InstanceType],
+    /// Instance types that sources name.
+    pub instances: &'static [&'static InstanceType],
+    /// Families that sources name without a figure.
+    pub families: &'static [InstanceFamily],
     /// Bandwidths that sources report.
     pub baselines: &'static [Baseline],
-    pub source: &'static str,
+    /// What else is to be known.
+    pub notes: &'static [Sourced<&'static str>],
+    pub sources: Provenance,
+    /// The document to start with.
+    pub source: &'static Source,
+}
+
+/// A variable that the platform sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlatformVariable {
+    pub name: &'static str,
+    /// `None`: it depends, and `note` says on what.
+    pub value: Option<&'static str>,
+    pub note: &'static str,
+}
+
+/// What states each part of a target that does not carry its source itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Provenance {
+    /// Minimum versions and python3.
+    pub minimums: Option<&'static Source>,
+    /// Presets, variables without effect, and the other variables.
+    pub variables: Option<&'static Source>,
+    pub device_resource: Option<&'static Source>,
+    pub docker_flags: Option<&'static Source>,
+    /// That types have the fabric on this platform.
+    pub instances: Option<&'static Source>,
+}
+
+impl Provenance {
+    const NONE: Provenance =
+        Provenance { minimums: None, variables: None, device_resource: None, docker_flags: None, instances: None };
 }
 
 impl Target {
@@ -47,82 +92,7 @@ impl Target {
 }
 
 /// Every target known.
-pub static TARGETS: [&Target; 4] = [&PAI_DLC, &ECS, &ACK, &CCE];
-
-static PAI_DLC: Target = Target {
-    id: "pai-dlc",
-    title: Cow::Borrowed("Alibaba PAI-DLC"),
-    fabric: &ERDMA,
-    minimum_cuda: Some(CudaVersion::new(12, 1)),
-    minimum_nccl: Some(NcclVersion::new(2, 19, 0)),
-    needs_python3: true,
-    // The page's table of default variables; NCCL_IB_TC, NCCL_IB_SL and NCCL_IB_TIMEOUT stay unset.
-    nccl_presets: &[
-        ("NCCL_DEBUG", "INFO"),
-        ("NCCL_SOCKET_IFNAME", "eth0"),
-        ("NCCL_IB_GID_INDEX", "1"),
-        ("NCCL_IB_HCA", "erdma"),
-        ("NCCL_IB_QPS_PER_CONNECTION", "8"),
-        ("NCCL_MIN_NCHANNELS", "16"),
-        ("NCCL_NET_PLUGIN", "none"),
-    ],
-    nccl_without_effect: &[],
-    device_resource: None,
-    docker_flags: &[],
-    instances: &[],
-    baselines: &[],
-    source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
-};
-
-// The vendor's own ECS image has NCCL 2.17.1, so there is no minimum to hold an image to.
-static ECS: Target = Target {
-    id: "ecs",
-    title: Cow::Borrowed("Alibaba ECS"),
-    fabric: &ERDMA,
-    minimum_cuda: None,
-    minimum_nccl: None,
-    needs_python3: false,
-    nccl_presets: &[],
-    nccl_without_effect: &[],
-    device_resource: None,
-    docker_flags: &[],
-    instances: &[],
-    baselines: &[],
-    source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
-};
-
-static ACK: Target = Target {
-    id: "ack",
-    title: Cow::Borrowed("Alibaba ACK"),
-    fabric: &ERDMA,
-    minimum_cuda: None,
-    minimum_nccl: None,
-    needs_python3: false,
-    nccl_presets: &[],
-    nccl_without_effect: &[],
-    device_resource: Some("aliyun/erdma"),
-    docker_flags: &[],
-    instances: &[],
-    baselines: &[],
-    source: "Alibaba Cloud help, ACK, \"Accelerate container networks with eRDMA\", read 2026-11",
-};
-
-// The page names the resource of the device plugin and no minimum version.
-static CCE: Target = Target {
-    id: "cce",
-    title: Cow::Borrowed("Baidu CCE"),
-    fabric: &ROCE,
-    minimum_cuda: None,
-    minimum_nccl: None,
-    needs_python3: false,
-    nccl_presets: &[],
-    nccl_without_effect: &[],
-    device_resource: Some("rdma/hca"),
-    docker_flags: &[],
-    instances: &[],
-    baselines: &[],
-    source: "Baidu AI Cloud, doc/CCE/s/Qmknnud7o, read 2026-11",
-};
+pub static TARGETS: [&Target; 4] = [&pai_dlc::PAI_DLC, &ecs::ECS, &ack::ACK, &cce::CCE];
 
 /// Finds a target by id.
 pub fn by_id(id: &str) -> Option<&'static Target> {
@@ -132,4 +102,112 @@ pub fn by_id(id: &str) -> Option<&'static Target> {
 /// The ids, for an error text.
 pub fn known() -> String {
     TARGETS.map(|target| target.id).join(", ")
+}
+
+/// The ids that a mistyped one may have meant, best first.
+pub fn closest(id: &str) -> Vec<&'static str> {
+    // Three letters of three are alike at little less than one of two words: as clap for its own suggestions.
+    const ALIKE: f64 = 0.7;
+    let id = id.to_ascii_lowercase();
+    let mut alike: Vec<(f64, &'static str)> =
+        TARGETS.iter().map(|target| (strsim::jaro_winkler(&id, target.id), target.id)).collect();
+    alike.retain(|(likeness, _)| *likeness > ALIKE);
+    alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    alike.into_iter().map(|(_, id)| id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_figure_has_a_source() {
+        for target in TARGETS {
+            let sources = target.sources;
+            let has_minimum = target.minimum_cuda.is_some() || target.minimum_nccl.is_some() || target.needs_python3;
+            let is_silent =
+                target.nccl_presets.is_empty() && target.nccl_without_effect.is_empty() && target.variables.is_empty();
+            for (what, has, source) in [
+                ("minimums", has_minimum, sources.minimums),
+                ("variables", !is_silent, sources.variables),
+                ("device resource", target.device_resource.is_some(), sources.device_resource),
+                ("docker flags", !target.docker_flags.is_empty(), sources.docker_flags),
+                ("instances", !target.instances.is_empty(), sources.instances),
+            ] {
+                assert_eq!(has, source.is_some(), "{}: {what}", target.id);
+            }
+        }
+    }
+
+    #[test]
+    fn sources_are_whole() {
+        let of_instance = |instance: &InstanceType| {
+            let InstanceType { nics, bandwidth_gbit_per_s, rdma_gbit_per_s, gpus, .. } = *instance;
+            [nics, bandwidth_gbit_per_s, rdma_gbit_per_s, gpus].into_iter().flatten().map(|figure| figure.source)
+        };
+        for target in TARGETS {
+            let Provenance { minimums, variables, device_resource, docker_flags, instances } = target.sources;
+            let parts = [minimums, variables, device_resource, docker_flags, instances].into_iter().flatten();
+            let all = parts
+                .chain([target.source])
+                .chain(target.notes.iter().map(|note| note.source))
+                .chain(target.families.iter().map(|family| family.said.source))
+                .chain(target.baselines.iter().map(|baseline| baseline.source))
+                .chain(target.instances.iter().flat_map(|instance| of_instance(instance)));
+            for source in all {
+                assert!(!source.title.is_empty() && !source.address.contains("://"), "{source:?}");
+                let (year, month) = source.read.split_once('-').unwrap();
+                assert!(year.len() == 4 && (1..=12).contains(&month.parse::<u32>().unwrap()), "{source:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let ids: BTreeSet<&str> = TARGETS.iter().map(|target| target.id).collect();
+        assert_eq!(ids.len(), TARGETS.len());
+        for target in TARGETS {
+            let types: BTreeSet<&str> = target.instances.iter().map(|instance| instance.name).collect();
+            assert_eq!(types.len(), target.instances.len(), "{}", target.id);
+            let presets: BTreeSet<&str> = target.nccl_presets.iter().map(|(name, _)| *name).collect();
+            assert_eq!(presets.len(), target.nccl_presets.len(), "{}", target.id);
+            for name in target.nccl_without_effect {
+                assert!(name.starts_with("NCCL_") && !presets.contains(name), "{name}");
+            }
+            // A type has one record, whoever names it.
+            for instance in target.instances {
+                assert_eq!(find_instance(instance.name), Some(*instance));
+            }
+        }
+    }
+
+    #[test]
+    fn figures_of_the_page() {
+        let pai = by_id("pai-dlc").unwrap();
+        let nics: Vec<(&str, u32)> =
+            pai.instances.iter().map(|instance| (instance.name, instance.nics.unwrap().value)).collect();
+        let expected = [
+            ("ecs.ebmgn7v.32xlarge", 2),
+            ("ecs.ebmgn8v.48xlarge", 2),
+            ("ecs.ebmgn8is.32xlarge", 2),
+            ("ecs.ebmgn8i.32xlarge", 4),
+            ("ecs.gn8is.2xlarge", 1),
+            ("ecs.gn8is.4xlarge", 1),
+            ("ecs.gn8is-2x.8xlarge", 1),
+            ("ecs.gn8is-4x.16xlarge", 1),
+        ];
+        assert_eq!(nics, expected);
+        assert_eq!((pai.nccl_presets.len(), pai.nccl_without_effect.len()), (7, 3));
+        // No document gives them.
+        assert_eq!(find_instance("ebmgn8ia.64xlarge").unwrap().nics, None);
+        assert_eq!(find_instance("ebmgn7v.32xlarge").unwrap().bandwidth_gbit_per_s, None);
+    }
+
+    #[test]
+    fn near_ids() {
+        assert_eq!(closest("pai"), ["pai-dlc"]);
+        assert_eq!(closest("ec2")[0], "ecs");
+        assert!(closest("zzz").is_empty());
+    }
 }

@@ -76,6 +76,7 @@ fn rank(rank: u32) -> RankFacts {
         rank,
         pid: 1192 + rank,
         gpu: rank,
+        host: Some("gpu-node-1".into()),
         host_id: None,
         nccl: Some(LoadedLibrary { asked: "libnccl.so.2".into(), path: NCCL.into() }),
         nccl_version_code: Some(22105),

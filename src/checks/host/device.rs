@@ -39,25 +39,47 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
 }
 
 pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
-    let Some(expected) = subject.nics else {
-        return Ok(Outcome::skip("how many there should be was not said (--nics N)"));
+    let (expected, of_type) = match (subject.nics, subject.instance.map(|chosen| chosen.instance)) {
+        (Some(nics), _) => (nics, None),
+        (None, Some(instance)) => match instance.nics {
+            Some(nics) => (nics.value, Some(format!("{} has ({})", instance.name, nics.source.say()))),
+            None => {
+                return Ok(Outcome::skip(format!(
+                    "no document gives the number of NICs of {} (--nics N)",
+                    instance.name
+                )));
+            }
+        },
+        (None, None) => return Ok(Outcome::skip("how many there should be was not said (--nics N, --instance TYPE)")),
     };
     let own = subject.own();
-    let found = u32::try_from(own.len()).unwrap_or(u32::MAX);
-    let title = subject.target.fabric.title;
-    if found == expected {
-        return Ok(Outcome::pass(format!("{} of {title}, as expected", count(own.len(), "device"))));
-    }
     let lines = own.iter().map(|device| match &device.pci_address {
         Some(address) => format!("{}: PCI {address}", device.name),
         None => device.name.clone(),
     });
     let idle = subject.facts.idle_devices.iter().filter(|device| device.vendor_id == subject.target.fabric.pci_vendor);
     let idle = idle.map(|device| format!("PCI {}: no RDMA device is made of it", device.pci_address));
-    Ok(Outcome::fail(format!("{} of {title}, and {expected} should be there", count(own.len(), "device")))
-        .evidence(lines.chain(idle))
+    let title = subject.target.fabric.title;
+    Ok(judge_nic_count(title, own.len(), expected, of_type.as_deref(), lines.chain(idle)))
+}
+
+/// Of a fabric's devices, those found and those expected; `of_type`: which instance type has so many, and by what document.
+pub fn judge_nic_count(
+    title: &str,
+    found: usize,
+    expected: u32,
+    of_type: Option<&str>,
+    lines: impl IntoIterator<Item = String>,
+) -> Outcome {
+    let said = format!("{} of {title}", count(found, "device"));
+    if u32::try_from(found) == Ok(expected) {
+        return Outcome::pass(format!("{said}, {}", of_type.map_or("as expected".to_owned(), |of| format!("as {of}"))));
+    }
+    let because = of_type.map(|of| format!(", as {of}")).unwrap_or_default();
+    Outcome::fail(format!("{said}, and {expected} should be there{because}"))
+        .evidence(lines)
         .remedy("compare with EriQuantity of the instance type (DescribeInstanceTypes), and attach what is missing")
-        .blame(Blame::Host))
+        .blame(Blame::Host)
 }
 
 /// Whether a device speaks iWARP, which NCCL cannot use, though it lists the device as RoCE. `None`: nothing says.

@@ -7,12 +7,13 @@ mod port;
 mod registry;
 mod system;
 
+pub(super) use device::judge_nic_count;
 pub use registry::REGISTRY;
 
 use super::registry::Judge;
 use super::{Finding, Outcome};
 use crate::facts::devices::{DeviceFacts, Hca, HcaPort};
-use crate::targets::Target;
+use crate::targets::{ChosenInstance, Target};
 
 /// What a check of a host looks at.
 #[derive(Clone, Copy)]
@@ -21,6 +22,8 @@ pub struct HostSubject<'a> {
     pub target: &'a Target,
     /// How many devices of the fabric the instance should have; `None`: not said.
     pub nics: Option<u32>,
+    /// The host's instance type, which has a number of its own.
+    pub instance: Option<ChosenInstance>,
 }
 
 /// Result of a check; `Err`: the facts do not tell.
@@ -34,7 +37,7 @@ pub fn check_host(subject: &HostSubject<'_>) -> Vec<Finding> {
             Judge::Host(run) => {
                 Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target))
             }
-            Judge::Image(_) | Judge::Run(_) => None,
+            Judge::Image(_) | Judge::Run(_) | Judge::Instance(_) => None,
         })
         .collect()
 }
@@ -113,7 +116,7 @@ pub mod testing {
     }
 
     pub fn findings(facts: &DeviceFacts, target: &str, nics: Option<u32>) -> Vec<Finding> {
-        check_host(&HostSubject { facts, target: targets::by_id(target).unwrap(), nics })
+        check_host(&HostSubject { facts, target: targets::by_id(target).unwrap(), nics, instance: None })
     }
 
     /// The finding of one check for a target.

@@ -21,7 +21,7 @@ pub static REGISTRY: &[Check] = &[
         id: "host-nic-count",
         severity: Required,
         exceptions: &[],
-        about: "There are as many devices of the fabric as were asked for with --nics.",
+        about: "There are as many devices of the fabric as were asked for with --nics, or as the type of --instance has.",
         needs: &["rdma_devices", "idle_devices"],
         why: "A host that lacks one has a fraction of the bandwidth, and a job whose hosts differ may hang.",
         remedy: "Attach what is missing; the type's EriQuantity says how many there can be.",

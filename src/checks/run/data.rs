@@ -12,6 +12,14 @@ pub fn measurements(run: &RunFacts) -> impl Iterator<Item = (&Row, Placement, &M
         .flat_map(|row| [(row, Placement::OutOfPlace, &row.out_of_place), (row, Placement::InPlace, &row.in_place)])
 }
 
+/// Every row with its bus bandwidths, out of place and in place, in GB/s.
+pub fn measured_rows(run: &RunFacts) -> impl Iterator<Item = (&Row, [f64; 2])> {
+    let ranks = u32::try_from(run.ranks.len()).unwrap_or(u32::MAX);
+    run.rows
+        .iter()
+        .map(move |row| (row, [&row.out_of_place, &row.in_place].map(|one| one.busbw_gb_per_s(row.size_bytes, ranks))))
+}
+
 /// Mean of the bus bandwidths of all measurements, in GB/s, as nccl-tests forms it; `None`: nothing was measured.
 pub fn average_busbw_gb_per_s(run: &RunFacts) -> Option<f64> {
     let ranks = u32::try_from(run.ranks.len()).unwrap_or(u32::MAX);

@@ -13,7 +13,7 @@ mod registry;
 mod settings;
 
 pub use cuda::cuda_of_code;
-pub use data::{average_busbw_gb_per_s, wrong_results};
+pub use data::{average_busbw_gb_per_s, measured_rows, wrong_results};
 pub use nccl::version_of_rank;
 pub use ranks::{first_failure, say_failure};
 pub use rdma::rdma_use;
@@ -55,7 +55,7 @@ pub fn check_run(subject: &RunSubject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Run(run) => Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target)),
-            Judge::Image(_) | Judge::Host(_) => None,
+            Judge::Image(_) | Judge::Host(_) | Judge::Instance(_) => None,
         })
         .collect()
 }

@@ -1,0 +1,174 @@
+//! What a type asks of the image, and whether the platform has the type at all.
+
+use super::InstanceSubject;
+use crate::checks::settings::{Set, effective};
+use crate::checks::{Blame, Outcome};
+use crate::facts::ImageFacts;
+use crate::nccl_settings::InterfaceFilter;
+
+pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+    let (name, title) = (subject.chosen.instance.name, &subject.target.title);
+    let source = subject.target.sources.instances;
+    if subject.chosen.is_listed {
+        return Some(
+            Outcome::pass(format!("{name} is among the types that documents list for {title}"))
+                .evidence(source.map(|source| source.say())),
+        );
+    }
+    let by: Vec<&str> = crate::targets::targets_with(subject.chosen.instance).iter().map(|target| target.id).collect();
+    Some(
+        Outcome::warn(format!(
+            "{name} is not among the types that {title} lists for eRDMA; known to {}",
+            by.join(", ")
+        ))
+        .evidence(source.map(|source| format!("list: {}", source.say())))
+        .remedy("rdmaprep targets shows which types each platform lists; the platform's console has the last word")
+        .blame(Blame::Settings),
+    )
+}
+
+/// Repository of the vendor's own image. What is built on it has another name, and is not recognised.
+const VENDOR_IMAGE: &str = "egs/erdma";
+/// The generation of GPU instances that it is for (the page of the image).
+const VENDOR_IMAGE_GENERATION: u32 = 8;
+
+pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+    let facts = subject.facts?;
+    let name = subject.chosen.instance.name;
+    let Some(image) = vendor_name(facts) else {
+        let title = &subject.target.title;
+        return Some(Outcome::skip(format!("no document says what {name} asks of an image beside what {title} asks")));
+    };
+    let said = format!("the vendor's image is for GPU instances of generation {VENDOR_IMAGE_GENERATION}");
+    Some(match subject.chosen.instance.generation() {
+        Some(VENDOR_IMAGE_GENERATION) => Outcome::pass(format!("{said}, as {name} is")),
+        Some(other) => Outcome::warn(format!("{said}, and {name} is of generation {other}"))
+            .evidence([image.to_owned()])
+            .remedy("rdmaprep build makes an image for eRDMA from one whose CUDA is right for the type's GPUs")
+            .blame(Blame::Image),
+        None => Outcome::unknown(format!("{said}; the generation of {name} is not in its name")),
+    })
+}
+
+/// The name by which the image is the vendor's own.
+fn vendor_name(facts: &ImageFacts) -> Option<&str> {
+    let names = facts.image.repo_tags.iter().chain([&facts.image.reference]).chain(&facts.image.repo_digests);
+    names.map(String::as_str).find(|name| {
+        let repository = name.split('@').next().unwrap_or(name);
+        // A port has digits and a slash behind it, a tag has no slash.
+        let repository =
+            repository.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(repository, |(r, _)| r);
+        repository.ends_with(&format!("/{VENDOR_IMAGE}"))
+    })
+}
+
+/// A filter that fits some of the type's devices leaves the bandwidth of the others unused.
+pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+    const NAME: &str = "NCCL_IB_HCA";
+    let facts = subject.facts?;
+    let name = subject.chosen.instance.name;
+    let Some(nics) = subject.chosen.instance.nics else {
+        return Some(Outcome::skip(format!("no document gives the number of NICs of {name}")));
+    };
+    let (filter, said) = match effective(facts, subject.target, NAME) {
+        Set::Unknown(outcome) => return Some(outcome),
+        Set::Unset => return Some(Outcome::pass(format!("no setting limits the {} of {name}", nics_text(nics.value)))),
+        Set::To { value, from } => (InterfaceFilter::parse(&value), format!("{NAME}={value} ({from})")),
+    };
+    // The driver counts its devices from 0 (elastic-rdma-drivers); udev can rename them, which no image shows.
+    let driver = subject.target.fabric.driver;
+    let all: Vec<String> = (0..nics.value).map(|number| format!("{driver}_{number}")).collect();
+    let left: Vec<&str> = all.iter().filter(|device| !filter.allows(device, Some(1))).map(String::as_str).collect();
+    if left.is_empty() {
+        return Some(Outcome::pass(format!("{said} lets every NIC of {name} through")));
+    }
+    if left.len() == all.len() {
+        return Some(Outcome::skip(format!("{said} fits no {driver}_N: see nccl-ib-hca")));
+    }
+    Some(
+        Outcome::warn(format!(
+            "{said} leaves {} out: {} of the {} of {name} carry nothing",
+            left.join(", "),
+            left.len(),
+            nics_text(nics.value)
+        ))
+        .evidence([format!("number of NICs: {}", nics.source.say())])
+        .remedy(format!("ENV {NAME}={driver}"))
+        .blame(Blame::Image),
+    )
+}
+
+/// `1 NIC`, `2 NICs`
+pub(super) fn nics_text(count: u32) -> String {
+    if count == 1 { "1 NIC".to_owned() } else { format!("{count} NICs") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Measured;
+    use super::super::testing::findings;
+    use crate::checks::Blame::*;
+    use crate::checks::Finding;
+    use crate::checks::Status::*;
+    use crate::checks::run::testing::expect;
+    use crate::checks::testing::good;
+    use crate::facts::{ImageFacts, NcclSetting};
+
+    fn found(facts: &ImageFacts, of: (&str, &str), check: &str) -> Finding {
+        findings(of, Some(facts), None, &Measured::NotAsked).into_iter().find(|finding| finding.check == check).unwrap()
+    }
+
+    #[test]
+    fn whether_the_platform_lists_it() {
+        let listed = |of| found(&good(), of, "instance-listed");
+        expect(&listed(("pai-dlc", "ebmgn8v.48xlarge")), Pass, None, &["ecs.ebmgn8v.48xlarge", "www.alibabacloud.com"]);
+        let words = ["not among the types that Alibaba PAI-DLC lists", "known to ecs, ack"];
+        expect(&listed(("pai-dlc", "ebmgn9gc.64xlarge")), Warn, Some(Settings), &words);
+        expect(&listed(("ecs", "ebmgn9gc.64xlarge")), Pass, None, &[]);
+    }
+
+    #[test]
+    fn the_vendor_s_image_is_for_one_generation() {
+        let of_image = |name: &str, of| {
+            let mut facts = good();
+            facts.image.repo_tags = vec![name.to_owned()];
+            found(&facts, of, "instance-image")
+        };
+        let vendor = "egs-registry.cn-hangzhou.cr.aliyuncs.com/egs/erdma:cuda12.4.1-cudnn9-ubuntu22.04";
+        expect(&of_image(vendor, ("ecs", "gn8is.2xlarge")), Pass, None, &["generation 8"]);
+        expect(&of_image(vendor, ("pai-dlc", "ebmgn7v.32xlarge")), Warn, Some(Image), &["is of generation 7", vendor]);
+        for other in ["my/train:1", "localhost:5000/my/erdma:1", "x/egs/erdma-tools:1"] {
+            expect(&of_image(other, ("ecs", "ebmgn7v.32xlarge")), Skip, None, &["no document says"]);
+        }
+    }
+
+    #[test]
+    fn a_filter_that_leaves_nics_unused() {
+        let with = |value: Option<&str>, of| {
+            let mut facts = good();
+            facts.nccl_settings.retain(|setting| setting.name != "NCCL_IB_HCA");
+            facts.nccl_settings.extend(value.map(|value| NcclSetting {
+                name: "NCCL_IB_HCA".into(),
+                value: value.into(),
+                from: "Env".into(),
+                overridden: Vec::new(),
+            }));
+            found(&facts, of, "instance-devices")
+        };
+        let two = ("ecs", "ebmgn8v.48xlarge");
+        expect(&with(None, two), Pass, None, &["2 NICs"]);
+        expect(&with(Some("erdma"), two), Pass, None, &["every NIC"]);
+        let words = ["NCCL_IB_HCA==erdma_0 (Env) leaves erdma_1 out", "number of NICs: Alibaba Cloud help, PAI"];
+        expect(&with(Some("=erdma_0"), two), Warn, Some(Image), &words);
+        // One is all that there is.
+        expect(&with(Some("=erdma_0"), ("ecs", "gn8is.2xlarge")), Pass, None, &[]);
+        // The platform's value wins over the image's.
+        let words = ["NCCL_IB_HCA=erdma (preset of pai-dlc)"];
+        expect(&with(Some("=erdma_0"), ("pai-dlc", "ebmgn8v.48xlarge")), Pass, None, &words);
+        expect(&with(Some("mlx5"), two), Skip, None, &["nccl-ib-hca"]);
+        expect(&with(Some("=erdma_0"), ("ecs", "ebmgn8ia.64xlarge")), Skip, None, &["no document gives the number"]);
+        let mut facts = good();
+        facts.nccl_settings_unread.push("/etc/nccl.conf".into());
+        expect(&found(&facts, two, "instance-devices"), Unknown, None, &["/etc/nccl.conf"]);
+    }
+}

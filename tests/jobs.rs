@@ -157,6 +157,24 @@ fn pods_start_the_command_as_it_is() {
     }
 }
 
+/// Open MPI's own reader of options.
+#[test]
+fn mpirun_starts_the_command_as_it_is() {
+    let Some(python) = readers::python() else { return };
+    let fake = Fake::new("prog");
+    let manifest = json(&job(&["--for", "mpijob", "--format", "json", "--workers", "1", "--gpus-per-worker", "2"]));
+    let (_, launcher) = containers(&manifest).into_iter().find(|(name, _)| name == "Launcher").unwrap();
+    let words: Vec<String> = texts(&launcher["command"]).iter().map(|word| expand(word)).collect();
+    let line: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    // Two ranks on a host, however few processors it has.
+    let line = format!(
+        "export PATH={}:$PATH PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe\n{}",
+        python.parent().unwrap().display(),
+        line.join(" ")
+    );
+    assert_eq!(fake.run(&line), [NASTY, NASTY].map(|call| call.map(str::to_owned).to_vec()));
+}
+
 #[test]
 fn pai_knows_every_field() {
     let places: [&[&str]; 3] = [

@@ -34,7 +34,7 @@ Examples:
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
   rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
   rdmaprep devices --check                          can a job use this host's RDMA devices?
-  rdmaprep job my/train:1-erdma --for pytorchjob -- torchrun train.py     the manifest to submit
+  rdmaprep job my/train:1-erdma --for pytorchjob -- torchrun train.py      the manifest to submit
   rdmaprep explain train.log                        what an NCCL log shows, and which cause it names
   rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 

@@ -4,7 +4,7 @@
 use crate::support::{root, say_skipped};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
@@ -50,9 +50,9 @@ pub struct Fake {
 impl Fake {
     pub fn new(name: &str) -> Fake {
         let directory = tempfile::tempdir().unwrap();
-        // A form feed ends a call: no argument of a test has one.
+        // A form feed ends a call: no argument of a test has one. In one piece, as calls may be at the same time.
         let record = directory.path().join("record");
-        let script = format!("#!/bin/sh\nprintf '%s\\0' '{name}' \"$@\" >>{0}\nprintf '\\f' >>{0}\n", record.display());
+        let script = format!("#!/bin/sh\nprintf '%s\\0' '{name}' \"$@\" '\u{c}' >>{}\n", record.display());
         let program = directory.path().join(name);
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -67,7 +67,7 @@ impl Fake {
         let output = Command::new("sh").args(["-c", text]).env("PATH", path).env("X", "REPLACED").output().unwrap();
         assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
         let record = std::fs::read_to_string(self.directory.path().join("record")).unwrap();
-        let calls = record.strip_suffix('\u{c}').unwrap().split('\u{c}');
+        let calls = record.strip_suffix("\u{c}\0").unwrap().split("\u{c}\0");
         calls.map(|call| call.strip_suffix('\0').unwrap().split('\0').map(str::to_owned).collect()).collect()
     }
 }
@@ -92,9 +92,8 @@ pub fn expand(text: &str) -> String {
     out
 }
 
-/// Runs `tests/jobs/models.py`: its output, or what it says is wrong; `None`: there are no models, and the test says that it was
-/// skipped.
-pub fn models(check: &str, text: &str) -> Option<Result<String, String>> {
+/// The interpreter of `tests/rig/job-models.sh`; `None`: it could not be fetched, and the test says that it was skipped.
+pub fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {
         let output = Command::new(root().join("tests/rig/job-models.sh")).stdin(Stdio::null()).output();
@@ -107,14 +106,18 @@ pub fn models(check: &str, text: &str) -> Option<Result<String, String>> {
             Err(format!("the models of jobs could not be fetched: {}", reason.unwrap_or("no reason was given")))
         }
     });
-    let python = match python {
-        Ok(python) => python,
+    match python {
+        Ok(python) => Some(python),
         Err(reason) => {
             say_skipped(reason);
-            return None;
+            None
         }
-    };
-    let mut child = Command::new(python)
+    }
+}
+
+/// Runs `tests/jobs/models.py`: its output, or what it says is wrong; `None`: the test says that it was skipped.
+pub fn models(check: &str, text: &str) -> Option<Result<String, String>> {
+    let mut child = Command::new(python()?)
         .arg(root().join("tests/jobs/models.py"))
         .arg(check)
         .stdin(Stdio::piped())

@@ -242,11 +242,7 @@ fn rdma_nodes(nics: Option<u32>, target: &Target) -> RdmaNodes {
         return RdmaNodes::of_nics(count);
     }
     let path = std::env::var("PATH").unwrap_or_default();
-    let host = load_host(Path::new("/"), &path, &CDI_DIRECTORIES);
-    let of_the_fabric =
-        host.rdma_devices.into_iter().filter(|device| device.vendor.as_deref() == Some(target.fabric.pci_vendor));
-    let nodes: Vec<String> = of_the_fabric.filter_map(|device| device.node).collect();
-    if nodes.is_empty() { RdmaNodes::AllOfTheHost } else { RdmaNodes::These(nodes) }
+    RdmaNodes::of_host(&load_host(Path::new("/"), &path, &CDI_DIRECTORIES), target.fabric)
 }
 
 /// An option that the format has no place for is an error: the job would not be what was asked for.

@@ -6,7 +6,9 @@ use super::Job;
 use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec, shell_line};
 use crate::docker::container::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
+use crate::fabric::Fabric;
 use crate::launch::command_line::option_words;
+use crate::launch::host::Host;
 use crate::launch::spec::{IPC_LOCK, NETWORK, RDMA_CM, RDMA_DIRECTORY, ulimits};
 
 /// In bytes; what public guides on eRDMA start containers with (`--shm-size=8g`).
@@ -25,6 +27,13 @@ impl RdmaNodes {
     /// The nodes of so many NICs, which the kernel numbers from 0.
     pub fn of_nics(count: u32) -> RdmaNodes {
         RdmaNodes::These((0..count).map(|number| format!("{RDMA_DIRECTORY}/uverbs{number}")).collect())
+    }
+
+    /// The nodes of a host's devices of a fabric; where it has none, the job is for another host.
+    pub fn of_host(host: &Host, fabric: &Fabric) -> RdmaNodes {
+        let devices = host.rdma_devices.iter().filter(|device| device.vendor.as_deref() == Some(fabric.pci_vendor));
+        let nodes: Vec<String> = devices.filter_map(|device| device.node.clone()).collect();
+        if nodes.is_empty() { RdmaNodes::AllOfTheHost } else { RdmaNodes::These(nodes) }
     }
 }
 
@@ -120,6 +129,7 @@ fn is_container_name(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::job::spec::tests::{spec, variable};
+    use crate::launch::host::HostRdmaDevice;
     use crate::targets::by_id;
 
     fn ecs() -> JobSpec {
@@ -154,6 +164,30 @@ mod tests {
             assert!(text.contains(words), "{words} is not in {text}");
         }
         assert!(!text.contains('*'));
+    }
+
+    #[test]
+    fn the_devices_of_this_host() {
+        let device = |name: &str, vendor: &str, node: Option<&str>| HostRdmaDevice {
+            name: name.into(),
+            vendor: Some(vendor.into()),
+            pci_address: None,
+            node: node.map(str::to_owned),
+        };
+        let mut host = Host {
+            rdma_devices: vec![
+                device("mlx5_0", "0x15b3", Some("/dev/infiniband/uverbs0")),
+                device("erdma_0", "0x1ded", Some("/dev/infiniband/uverbs1")),
+                device("erdma_1", "0x1ded", None),
+            ],
+            ..Host::default()
+        };
+        let fabric = |target: &str| by_id(target).unwrap().fabric;
+        let of = |host: &Host, target: &str| RdmaNodes::of_host(host, fabric(target));
+        assert_eq!(of(&host, "ecs"), RdmaNodes::These(vec!["/dev/infiniband/uverbs1".into()]));
+        assert_eq!(of(&host, "cce"), RdmaNodes::These(vec!["/dev/infiniband/uverbs0".into()]));
+        host.rdma_devices.truncate(1);
+        assert_eq!(of(&host, "ecs"), RdmaNodes::AllOfTheHost);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The body of PAI-DLC's CreateJob. Pure.
 //!
-//! Sources: Alibaba Cloud help, PAI, "CreateJob" and "JobSpec" (names, types, 65,536 bytes), "PAI DLC job" (the `pai` program)
-//! and "Use eRDMA for distributed training" (the platform mounts the NICs and sets the variables of the target's presets).
+//! Sources: Alibaba Cloud help, PAI, "CreateJob" and "JobSpec" (names, types, 65,536 bytes), "PAI DLC job" (the `pai` program),
+//! "Built-in environment variables" (MASTER_ADDR and others) and "Use eRDMA for distributed training" (the platform mounts the NICs and sets the variables of the target's presets).
 
 use super::Job;
 use super::document::{Node, map};

@@ -339,7 +339,9 @@ fn the_engine_starts_the_command() {
 fn only_the_job_is_on_stdout() {
     let args = ["job", IMAGE, "--for", "mpijob"];
     let ran = run(rdmaprep().args(args).args(["--", "prog"]));
-    ran.expect(0).says("note: aliyun/erdma: 1 is one of 200 slots").says("\n  allocateAllDevices: true\n");
+    ran.expect(0)
+        .says("note: aliyun/erdma: 1 is one of 200 slots")
+        .says("\n  allocateAllDevices: true, preferDriver: ofed\n");
     assert!(ran.stdout.starts_with("apiVersion: kubeflow.org/v2beta1\n") && !ran.stdout.contains("note"));
     let quiet = run(rdmaprep().args(args).args(["-q", "--", "prog"]));
     assert_eq!((quiet.expect(0).stdout.as_str(), quiet.stderr.as_str()), (ran.stdout.as_str(), ""));

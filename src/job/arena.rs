@@ -6,7 +6,7 @@
 
 use super::Job;
 use super::document::{yaml_escape, yaml_scalar};
-use super::kubernetes::{device_resource, escape_dollars};
+use super::kubernetes::{device_resource, escape_dollars, note_of_controller};
 use super::mpirun::{self, launcher_arguments};
 use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec, shell_line};
@@ -87,6 +87,7 @@ fn flags(spec: &JobSpec, kind: ArenaKind) -> Vec<(&'static str, Option<String>)>
 
 fn notes(spec: &JobSpec, kind: ArenaKind, has_rdma_flag: bool) -> Vec<String> {
     let mut notes = spec.notes_of_submission();
+    notes.extend(note_of_controller(spec));
     if !has_rdma_flag {
         notes.push(
             "not --rdma, which asks for rdma/hca: nothing offers that on ACK, and the job would wait for ever"

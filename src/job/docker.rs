@@ -56,7 +56,11 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
         notes.push(format!("run it on every host; no page on {} has a docker run line", spec.target.title));
     } else {
         notes.push("run one of the lines on every host; both give the container the same name".to_owned());
-        text.push_str(&format!("# as {} has it, with every privilege\n{}\n", spec.target.source, vendor(spec)));
+        text.push_str(&format!(
+            "# as the page on {} has it, with every privilege and in the background\n{}\n",
+            spec.target.title,
+            vendor(spec)
+        ));
     }
     notes.push(
         "the image's entrypoint gets the command as its arguments, as with every docker run\n  --entrypoint PROGRAM behind docker \

@@ -98,16 +98,19 @@ pub fn object(spec: &JobSpec, api_version: &str, kind: &str, body: Node) -> Node
     map([("apiVersion", api_version.into()), ("kind", kind.into()), ("metadata", metadata), ("spec", body)])
 }
 
+/// What the number of devices means, and what the cluster's own settings must be.
+pub fn note_of_controller(spec: &JobSpec) -> Option<String> {
+    (spec.target.fabric.id == ERDMA.id).then(|| {
+        "aliyun/erdma: 1 is one of 200 slots of a NIC. The eRDMA controller's settings decide whether a pod gets every NIC of its \
+         host, and whether they are RoCE, which NCCL needs\n  allocateAllDevices: true, preferDriver: ofed"
+            .to_owned()
+    })
+}
+
 /// What holds for every job on a cluster.
 pub fn notes(spec: &JobSpec) -> Vec<String> {
     let mut notes = spec.notes_of_submission();
-    if spec.target.fabric.id == ERDMA.id {
-        notes.push(
-            "aliyun/erdma: 1 is one of 200 slots of a NIC; a pod gets every NIC of its host only if the eRDMA controller is \
-             configured so\n  allocateAllDevices: true"
-                .to_owned(),
-        );
-    }
+    notes.extend(note_of_controller(spec));
     notes.push(
         "a pod cannot raise its limit of locked memory: `ibv_create_qp failed with error Unknown error -12` comes from the \
          node's containerd\n  LimitMEMLOCK=infinity in containerd.service"

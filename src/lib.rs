@@ -3,7 +3,7 @@
 //! Data flows one way: an image source gives a root file system (`image`), the inspection turns it into facts
 //! (`inspect` → `facts`), checks judge facts (`checks`), reports show findings (`report`). A build plans the swap from the
 //! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). A launch runs the image
-//! as a job would (`launch`). `cli` is at the top.
+//! as a job would (`launch`), or writes the job (`job`). `cli` is at the top.
 
 #![deny(unsafe_code)]
 
@@ -35,6 +35,7 @@ pub mod fabric;
 pub mod facts;
 pub mod image;
 pub mod inspect;
+pub mod job;
 pub mod launch;
 pub mod loopback;
 pub mod nccl_log;

@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "launch",
         &["docker", "dockerfile", "fabric", "facts", "inspect", "nccl_log", "nccl_settings", "sysfs", "targets"],
     ),
+    ("job", &["docker", "dockerfile", "fabric", "launch", "targets"]),
     ("policy", &["checks", "targets", "versions"]),
     ("saved_facts", &["facts"]),
     (

@@ -94,7 +94,8 @@ pub fn write_everywhere<F: Copy>(
 
 type Content<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
-fn write_file(path: &Path, content: Content<'_>) -> io::Result<()> {
+/// Writes a file as a whole, or leaves it as it is.
+pub fn write_file(path: &Path, content: Content<'_>) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         // A device, a pipe, or a file that somebody holds open (/dev/stderr, /dev/fd/3) is written to, not replaced.

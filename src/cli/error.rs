@@ -9,6 +9,7 @@ use crate::docker::push::PushError;
 use crate::image::ImageError;
 use crate::image::reference::ReferenceError;
 use crate::inspect::InspectError;
+use crate::job::JobError;
 use crate::launch::gpu_access::AccessError;
 use crate::launch::spec::SpecError;
 use crate::plan::PlanError;
@@ -116,6 +117,8 @@ pub enum CliError {
     Access(#[from] AccessError),
     #[error("{0}")]
     Spec(#[from] SpecError),
+    #[error("{0}")]
+    Job(#[from] JobError),
     /// The agent does not start in containers of the image.
     #[error("{0}")]
     CannotStart(String),
@@ -137,6 +140,7 @@ impl CliError {
             | CliError::Endpoint(_)
             | CliError::Auth(_)
             | CliError::Spec(_)
+            | CliError::Job(_)
             | CliError::Plan(_) => Exit::Usage,
             CliError::CannotStart(_) => Exit::ImageAtFault,
             CliError::Registry(error) => registry_exit(error),
@@ -191,6 +195,7 @@ impl CliError {
             | CliError::Plan(_)
             | CliError::Access(_)
             | CliError::Spec(_)
+            | CliError::Job(_)
             | CliError::CannotStart(_)
             | CliError::BaseMoved { .. }
             | CliError::Runtime { .. }

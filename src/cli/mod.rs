@@ -10,6 +10,7 @@ mod diff;
 mod error;
 mod explain;
 mod inspect;
+mod job;
 mod judge;
 mod output;
 mod preflight;
@@ -34,6 +35,7 @@ Examples:
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
   rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
   rdmaprep devices --check                          can a job use this host's RDMA devices?
+  rdmaprep job my/train:1-erdma --for pytorchjob -- torchrun train.py      the manifest to submit
   rdmaprep explain train.log                        what an NCCL log shows, and which cause it names
   rdmaprep explain ofed-packages                    what a check means, and where its rule comes from
 
@@ -104,6 +106,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Launch an image as a job would be, run an NCCL all-reduce in it and judge what happens
     Preflight(Box<preflight::PreflightArgs>),
+    /// Write the job that runs a command in an image on several hosts, for the scheduler of your choice
+    Job(Box<job::JobArgs>),
     /// Show the RDMA devices, GPUs and drivers of this host, judge them, or watch their traffic
     Devices(Box<devices::DevicesArgs>),
     /// Show the targets that are known, with the source of every figure
@@ -135,6 +139,7 @@ pub fn run() -> Exit {
         Command::Build(args) => build::run(args, &cli.global, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
         Command::Preflight(args) => preflight::run(args, &cli.global, &mut output),
+        Command::Job(args) => job::run(args, &cli.global, &mut output),
         Command::Devices(args) => devices::run(args, &mut output),
         Command::Targets(args) => targets::run(args, &mut output),
         Command::Clean(args) => clean::run(args, &cli.global, &mut output),

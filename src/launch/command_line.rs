@@ -10,9 +10,14 @@ use crate::dockerfile::shell_quote;
 /// Writes the line. `image` is the name that people know the image by.
 pub fn command_line(spec: &ContainerSpec, image: &str) -> String {
     let mut words = vec!["docker".to_owned(), "run".to_owned(), "--rm".to_owned()];
-    words.extend(options(spec).into_iter().flat_map(|(name, value)| std::iter::once(name.to_owned()).chain(value)));
+    words.extend(option_words(spec));
     words.push(image.to_owned());
     words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// The options of `docker run` alone, one word each.
+pub fn option_words(spec: &ContainerSpec) -> Vec<String> {
+    options(spec).into_iter().flat_map(|(name, value)| std::iter::once(name.to_owned()).chain(value)).collect()
 }
 
 fn options(spec: &ContainerSpec) -> Vec<(&'static str, Option<String>)> {

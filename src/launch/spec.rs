@@ -29,13 +29,14 @@ const MEMLOCK: i64 = -1;
 /// In bytes, as the release notes of NVIDIA's framework images have it (`--ulimit memlock=-1 --ulimit stack=67108864`).
 const STACK_BYTES: i64 = 67_108_864;
 /// Lets root lock memory beyond the limit (the perftest pods of AliyunContainerService/alibabacloud-erdma-controller).
-const IPC_LOCK: &str = "IPC_LOCK";
+pub const IPC_LOCK: &str = "IPC_LOCK";
 /// The GIDs of a device name addresses of the host's interfaces (NVIDIA/nccl#925).
-const NETWORK: &str = "host";
+pub const NETWORK: &str = "host";
 
-const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
+/// Node of the connection manager.
+pub const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 /// All nodes, where which ones there are is not known.
-pub(super) const RDMA_DIRECTORY: &str = "/dev/infiniband";
+pub const RDMA_DIRECTORY: &str = "/dev/infiniband";
 
 /// What the user asks for beyond image and target.
 #[derive(Debug, Clone)]
@@ -209,10 +210,7 @@ pub fn plan_launch(
         working_dir: None,
         network: options.network.clone().unwrap_or_else(|| NETWORK.to_owned()),
         ipc: options.shm_bytes.map_or(Ipc::Host, |bytes| Ipc::Own { shm_bytes: Some(bytes) }),
-        ulimits: vec![
-            Ulimit { name: "memlock".to_owned(), value: MEMLOCK },
-            Ulimit { name: "stack".to_owned(), value: STACK_BYTES },
-        ],
+        ulimits: ulimits(),
         capabilities: vec![IPC_LOCK.to_owned()],
         devices,
         mounts: access.mounts.iter().chain(&options.mounts).cloned().collect(),
@@ -234,6 +232,12 @@ pub fn plan_launch(
         network: spec.network.clone(),
     };
     Ok(Launch { spec, facts, image_name })
+}
+
+/// The limits of a container that is to use RDMA.
+pub fn ulimits() -> Vec<Ulimit> {
+    let limit = |name: &str, value| Ulimit { name: name.to_owned(), value };
+    vec![limit("memlock", MEMLOCK), limit("stack", STACK_BYTES)]
 }
 
 /// What is put into the container before its start. `program` is the agent's file on this machine; `plan` its JSON.

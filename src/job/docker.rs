@@ -1,0 +1,216 @@
+//! The `docker run` lines of one host. Pure.
+//!
+//! Two of them: what the job needs and no more, and what the vendor's page has. They are for any POSIX shell.
+
+use super::Job;
+use super::settings::{self, variables};
+use super::spec::{JobError, JobSpec, shell_line};
+use crate::docker::container::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
+use crate::fabric::Fabric;
+use crate::launch::command_line::option_words;
+use crate::launch::host::Host;
+use crate::launch::spec::{IPC_LOCK, NETWORK, RDMA_CM, RDMA_DIRECTORY, ulimits};
+
+/// In bytes; what public guides on eRDMA start containers with (`--shm-size=8g`).
+const SHARED_MEMORY: u64 = 8 << 30;
+
+/// Nodes of RDMA devices that the container gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RdmaNodes {
+    /// Those of the host on which the line is run, which its shell finds.
+    AllOfTheHost,
+    /// Paths.
+    These(Vec<String>),
+}
+
+impl RdmaNodes {
+    /// The nodes of so many NICs, which the kernel numbers from 0.
+    pub fn of_nics(count: u32) -> RdmaNodes {
+        RdmaNodes::These((0..count).map(|number| format!("{RDMA_DIRECTORY}/uverbs{number}")).collect())
+    }
+
+    /// The nodes of a host's devices of a fabric; where it has none, the job is for another host.
+    pub fn of_host(host: &Host, fabric: &Fabric) -> RdmaNodes {
+        let devices = host.rdma_devices.iter().filter(|device| device.vendor.as_deref() == Some(fabric.pci_vendor));
+        let nodes: Vec<String> = devices.filter_map(|device| device.node.clone()).collect();
+        if nodes.is_empty() { RdmaNodes::AllOfTheHost } else { RdmaNodes::These(nodes) }
+    }
+}
+
+/// The lines, each with a comment above.
+///
+/// # Errors
+/// The name is none for a container.
+pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError> {
+    if !is_container_name(&spec.name) {
+        return Err(JobError::Value {
+            option: "--name",
+            value: spec.name.clone(),
+            rule: "a container's name has letters, digits, _, . and -, and a letter or digit first".to_owned(),
+            remedy: "--name train".to_owned(),
+        });
+    }
+    let mut text = format!("# what the job needs and no more\n{}\n", least_privilege(spec, nodes));
+    let mut notes = Vec::new();
+    if spec.target.docker_flags.is_empty() {
+        notes.push(format!("run it on every host; no page on {} has a docker run line", spec.target.title));
+    } else {
+        notes.push("run one of the lines on every host; both give the container the same name".to_owned());
+        text.push_str(&format!(
+            "# as the page on {} has it, with every privilege and in the background\n{}\n",
+            spec.target.title,
+            vendor(spec)
+        ));
+    }
+    notes.push(
+        "the image's entrypoint gets the command as its arguments, as with every docker run\n  --entrypoint PROGRAM behind docker \
+         run is another"
+            .to_owned(),
+    );
+    if nodes == &RdmaNodes::AllOfTheHost {
+        notes.push(format!(
+            "the shell finds the devices as {RDMA_DIRECTORY}/uverbs*, those of other fabrics included\n  --nics N names them"
+        ));
+    }
+    notes.extend(settings::notes(spec));
+    notes.extend(spec.note_of_dollars());
+    Ok(Job { text, notes })
+}
+
+fn vendor(spec: &JobSpec) -> String {
+    let flags = spec.target.docker_flags.iter().flat_map(|flags| flags.split_whitespace()).map(str::to_owned);
+    let mut words: Vec<String> = ["docker", "run"].map(str::to_owned).into_iter().chain(flags).collect();
+    words.extend(["--name".to_owned(), spec.name.clone(), spec.image.clone()]);
+    words.extend(spec.command().arguments());
+    shell_line(&words)
+}
+
+fn least_privilege(spec: &JobSpec, nodes: &RdmaNodes) -> String {
+    let mut words: Vec<String> = ["docker", "run", "--rm", "--name"].map(str::to_owned).to_vec();
+    words.push(spec.name.clone());
+    if let Some(cores) = spec.cpu.as_ref().and_then(super::Quantity::cores) {
+        words.extend(["--cpus".to_owned(), cores]);
+    }
+    if let Some(bytes) = spec.memory.as_ref().and_then(super::Quantity::bytes) {
+        words.extend(["--memory".to_owned(), bytes.to_string()]);
+    }
+    let (mut container, found_by_shell) = container(spec, nodes);
+    container.devices.push(Device::node(RDMA_CM));
+    words.extend(option_words(&container));
+    let mut rest = vec![spec.image.clone()];
+    rest.extend(spec.command().arguments());
+    // Left bare: the shell of the host replaces it.
+    let devices = found_by_shell.then(|| format!("$(printf ' --device %s' {RDMA_DIRECTORY}/uverbs*)"));
+    [Some(shell_line(&words)), devices, Some(shell_line(&rest))].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// The container as the preflight starts it, and whether the shell is to add the nodes.
+fn container(spec: &JobSpec, nodes: &RdmaNodes) -> (ContainerSpec, bool) {
+    let mut container = ContainerSpec::new(&spec.image);
+    container.network = NETWORK.to_owned();
+    let shared_memory = spec.shared_memory.as_ref().and_then(super::Quantity::bytes);
+    container.ipc = Ipc::Own { shm_bytes: Some(shared_memory.unwrap_or(SHARED_MEMORY)) };
+    container.ulimits = ulimits();
+    container.capabilities = vec![IPC_LOCK.to_owned()];
+    container.gpus = Gpus::Nvidia(spec.gpus_per_worker.map_or(NvidiaGpus::All, NvidiaGpus::Count));
+    container.env = variables(spec).into_iter().map(|(name, value)| (name, Some(value))).collect();
+    match nodes {
+        RdmaNodes::AllOfTheHost => (container, true),
+        RdmaNodes::These(paths) => {
+            container.devices = paths.iter().map(|path| Device::node(path)).collect();
+            (container, false)
+        }
+    }
+}
+
+/// Docker, `daemon/names`: `[a-zA-Z0-9][a-zA-Z0-9_.-]+`.
+fn is_container_name(name: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    name.len() > 1 && name.chars().all(is_inner) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::spec::tests::{spec, variable};
+    use crate::launch::host::HostRdmaDevice;
+    use crate::targets::by_id;
+
+    fn ecs() -> JobSpec {
+        let mut spec = spec();
+        spec.target = by_id("ecs").unwrap();
+        spec
+    }
+
+    #[test]
+    fn both_lines() {
+        let mut spec = ecs();
+        spec.env = vec![variable("HF_TOKEN", "secret")];
+        let job = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
+        insta::assert_snapshot!("docker_ecs", job.text);
+        insta::assert_snapshot!("docker_ecs_notes", job.notes.join("\n"));
+        assert!(!job.text.contains("secret"));
+    }
+
+    #[test]
+    fn with_sizes_and_nics() {
+        let mut spec = ecs();
+        spec.cpu = Some("500m".parse().unwrap());
+        spec.memory = Some("1Gi".parse().unwrap());
+        spec.shared_memory = Some("64Mi".parse().unwrap());
+        spec.gpus_per_worker = Some(2);
+        let text = command_lines(&spec, &RdmaNodes::of_nics(2)).unwrap().text;
+        for words in [
+            "--cpus 0.500 --memory 1073741824",
+            "--shm-size 67108864",
+            "--device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 --device /dev/infiniband/rdma_cm --gpus 2",
+        ] {
+            assert!(text.contains(words), "{words} is not in {text}");
+        }
+        assert!(!text.contains('*'));
+    }
+
+    #[test]
+    fn the_devices_of_this_host() {
+        let device = |name: &str, vendor: &str, node: Option<&str>| HostRdmaDevice {
+            name: name.into(),
+            vendor: Some(vendor.into()),
+            pci_address: None,
+            node: node.map(str::to_owned),
+        };
+        let mut host = Host {
+            rdma_devices: vec![
+                device("mlx5_0", "0x15b3", Some("/dev/infiniband/uverbs0")),
+                device("erdma_0", "0x1ded", Some("/dev/infiniband/uverbs1")),
+                device("erdma_1", "0x1ded", None),
+            ],
+            ..Host::default()
+        };
+        let fabric = |target: &str| by_id(target).unwrap().fabric;
+        let of = |host: &Host, target: &str| RdmaNodes::of_host(host, fabric(target));
+        assert_eq!(of(&host, "ecs"), RdmaNodes::These(vec!["/dev/infiniband/uverbs1".into()]));
+        assert_eq!(of(&host, "cce"), RdmaNodes::These(vec!["/dev/infiniband/uverbs0".into()]));
+        host.rdma_devices.truncate(1);
+        assert_eq!(of(&host, "ecs"), RdmaNodes::AllOfTheHost);
+    }
+
+    #[test]
+    fn without_a_page_there_is_one_line() {
+        let mut spec = spec();
+        spec.target = by_id("cce").unwrap();
+        let job = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
+        assert!(!job.text.contains("--privileged"));
+        assert!(job.notes[0].contains("no page on Baidu CCE"));
+    }
+
+    #[test]
+    fn names() {
+        for (name, is_one) in
+            [("train", true), ("Train_1.x", true), ("", false), ("a", false), ("-a", false), ("a b", false)]
+        {
+            let mut spec = ecs();
+            spec.name = name.into();
+            assert_eq!(command_lines(&spec, &RdmaNodes::AllOfTheHost).is_ok(), is_one, "{name}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `MPIJob` of mpi-operator. Pure.
+//!
+//! Source: kubeflow/mpi-operator v0.8.0, `pkg/apis/kubeflow/v2beta1/types.go` and `pkg/controller/mpi_job_controller.go`.
+
+use super::Manifest;
+use super::document::map;
+use super::kubernetes::{
+    container, device_resource, notes, object, pod, replicas, with_devices, with_port, with_variables,
+};
+use super::mpirun::{self, launcher_arguments};
+use super::spec::{JobError, JobSpec};
+
+/// On the host's network port 22 is the host's own sshd's; the vendor's page on eRDMA in Docker takes this one.
+const SSH_PORT: u16 = 12345;
+
+/// The manifest of a job with a launcher, which has no devices, and a worker on each host.
+///
+/// # Errors
+/// The target has no device plugin, or the name is too long.
+pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
+    let resource = device_resource(spec)?;
+    spec.check_name(format!("-worker-{}", spec.workers - 1).len())?;
+    let port = spec.port.unwrap_or(SSH_PORT);
+    // The processes get their variables from mpirun: what sshd starts does not have those of its container.
+    let launcher = container(spec, "launcher", &launcher_arguments(spec, Some(&ssh_options(port))));
+    let launcher = with_variables(launcher, spec);
+    let worker = with_devices(container(spec, "worker", &sshd(port)), spec, resource);
+    let worker = with_port(worker, "ssh", port);
+    let body = map([
+        ("slotsPerWorker", spec.gpus().into()),
+        ("runPolicy", map([("cleanPodPolicy", "Running".into())])),
+        (
+            "mpiReplicaSpecs",
+            map([
+                ("Launcher", replicas(1, pod(spec, launcher, false))),
+                ("Worker", replicas(spec.workers, pod(spec, worker, true))),
+            ]),
+        ),
+    ]);
+    let mut all = notes(spec);
+    all.push(mpirun::note(spec, Some(&ssh_options(port))));
+    all.push(format!(
+        "the image must have sshd, ssh and mpirun; sshd takes port {port} of each host, so two such jobs do not fit on one\n  \
+         --port N"
+    ));
+    all.push(
+        "mpirun looks for its own programs in the PATH of an ssh session, which is not the image's; where they are not in \
+         /usr/bin, start mpirun yourself\n  -- mpirun --prefix DIRECTORY --mca plm_rsh_args …"
+            .to_owned(),
+    );
+    Ok(Manifest { root: object(spec, "kubeflow.org/v2beta1", "MPIJob", body), notes: all })
+}
+
+/// The keys are the operator's and new with every job, so that nothing is known of the hosts before.
+fn ssh_options(port: u16) -> String {
+    format!("-p {port} -o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null")
+}
+
+/// The worker's command. Images seldom have host keys or the directory that sshd wants, and the operator mounts its keys with
+/// a mode that sshd's strict checks refuse.
+fn sshd(port: u16) -> Vec<String> {
+    let line = format!("mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De -p {port} -o StrictModes=no");
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), line]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::spec::tests::{spec, variable};
+    use crate::targets::by_id;
+
+    #[test]
+    fn on_ack() {
+        let mut spec = spec();
+        spec.namespace = Some("team".into());
+        spec.cpu = Some("64".parse().unwrap());
+        spec.memory = Some("512Gi".parse().unwrap());
+        spec.shared_memory = Some("64Gi".parse().unwrap());
+        spec.env = vec![variable("NCCL_IB_GID_INDEX", "-1")];
+        let job = manifest(&spec).unwrap();
+        insta::assert_snapshot!("mpi_job_ack", job.root.to_yaml());
+        insta::assert_snapshot!("mpi_job_ack_notes", job.notes.join("\n"));
+    }
+
+    #[test]
+    fn on_cce() {
+        let mut spec = spec();
+        spec.target = by_id("cce").unwrap();
+        spec.tolerate_all = true;
+        spec.port = Some(2222);
+        let yaml = manifest(&spec).unwrap().root.to_yaml();
+        for line in ["rdma/hca: 1\n", "containerPort: 2222\n", "- operator: Exists\n", "medium: Memory\n"] {
+            assert!(yaml.contains(line), "{line} is not in:\n{yaml}");
+        }
+        // What belongs to eRDMA alone, and a size that nobody gave.
+        for word in ["erdma: 1", "NCCL_IB_GID_INDEX", "sizeLimit"] {
+            assert!(!yaml.contains(word), "{word} is in:\n{yaml}");
+        }
+        let launcher = yaml.split("Worker:").next().unwrap();
+        assert!(!launcher.contains("nvidia.com/gpu") && !launcher.contains("rdma/hca"), "{launcher}");
+    }
+
+    #[test]
+    fn not_elsewhere() {
+        let mut spec = spec();
+        spec.target = by_id("ecs").unwrap();
+        assert!(manifest(&spec).err().unwrap().to_string().contains("--target ack"));
+    }
+}

@@ -1,0 +1,116 @@
+//! The `mpirun` command that starts a process per GPU. Pure.
+//!
+//! Options that Open MPI 3 to 5 share. MPI itself is kept to TCP, as in the ACK page's own command: the processes use it to
+//! meet, and the data is NCCL's.
+
+use super::settings::variables;
+use super::spec::{JobSpec, UserCommand, shell_line};
+
+/// Programs that start the processes themselves.
+const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "horovodrun"];
+
+/// Variables of the container that processes on other hosts do not get by themselves.
+const ALWAYS_PASSED: [&str; 2] = ["LD_LIBRARY_PATH", "PATH"];
+
+/// Whether the user's command starts the processes itself.
+fn is_launcher(command: &UserCommand) -> bool {
+    LAUNCHERS.contains(&command.program())
+}
+
+/// Program and arguments of the launcher. `rsh_options` are those of ssh, where mpirun reaches the hosts by it.
+pub fn launcher_arguments(spec: &JobSpec, rsh_options: Option<&str>) -> Vec<String> {
+    let command = spec.command();
+    if is_launcher(command) {
+        return command.arguments();
+    }
+    let (processes, of_each) = (processes(spec).to_string(), spec.gpus().to_string());
+    let mut words = ["mpirun", "--allow-run-as-root", "-np", &processes, "-N", &of_each, "--bind-to", "none"]
+        .map(str::to_owned)
+        .to_vec();
+    let mut parameter = |name: &str, value: &str| words.extend(["--mca", name, value].map(str::to_owned));
+    parameter("pml", "ob1");
+    parameter("btl", "^openib");
+    if let Some(interface) = &spec.interface {
+        parameter("btl_tcp_if_include", interface);
+        parameter("oob_tcp_if_include", interface);
+    }
+    if let Some(options) = rsh_options {
+        // On the command line it counts over the variable that the operator sets.
+        parameter("plm_rsh_args", options);
+    }
+    let variables = variables(spec);
+    let names = variables.iter().map(|(name, _)| name.as_str()).filter(|name| !ALWAYS_PASSED.contains(name));
+    for name in names.chain(ALWAYS_PASSED) {
+        words.extend(["-x".to_owned(), name.to_owned()]);
+    }
+    words.extend(without_colons(command.arguments()));
+    words
+}
+
+fn processes(spec: &JobSpec) -> u64 {
+    u64::from(spec.workers) * u64::from(spec.gpus())
+}
+
+/// A lone colon separates programs for mpirun; within a shell's line it is an argument like others.
+fn without_colons(words: Vec<String>) -> Vec<String> {
+    if words.iter().all(|word| word != ":") {
+        return words;
+    }
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), format!("exec {}", shell_line(&words))]
+}
+
+/// What a person should know about it.
+pub fn note(spec: &JobSpec, rsh_options: Option<&str>) -> String {
+    if is_launcher(spec.command()) {
+        let ssh = rsh_options.map(|options| format!("--mca plm_rsh_args '{options}'"));
+        let names = variables(spec).into_iter().map(|(name, _)| format!("-x {name}"));
+        let options: Vec<String> = ssh.into_iter().chain(names).collect();
+        return format!(
+            "the command starts the processes itself and is left alone; it must reach the hosts and pass the variables on\n  {}",
+            options.join(" ")
+        );
+    }
+    format!(
+        "mpirun starts {} processes, {} on each of {} hosts: nccl-tests then take -g 1",
+        processes(spec),
+        spec.gpus(),
+        spec.workers
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::spec::tests::{NASTY, command, spec, variable};
+
+    #[test]
+    fn the_line_of_two_hosts() {
+        let mut spec = spec();
+        spec.interface = Some("eth0".into());
+        spec.workload = command(&["all_reduce_perf", "-b", "8", "-g", "1"]);
+        assert_eq!(
+            launcher_arguments(&spec, Some("-p 12345")).join(" "),
+            "mpirun --allow-run-as-root -np 16 -N 8 --bind-to none --mca pml ob1 --mca btl ^openib --mca btl_tcp_if_include \
+             eth0 --mca oob_tcp_if_include eth0 --mca plm_rsh_args -p 12345 -x NCCL_DEBUG -x NCCL_IB_GID_INDEX -x \
+             NCCL_IB_QPS_PER_CONNECTION -x NCCL_MIN_NCHANNELS -x NCCL_NET_PLUGIN -x NCCL_SOCKET_IFNAME -x \
+             GLOO_SOCKET_IFNAME -x LD_LIBRARY_PATH -x PATH all_reduce_perf -b 8 -g 1"
+        );
+    }
+
+    #[test]
+    fn the_command_stays_as_it_is() {
+        let mut spec = spec();
+        spec.workload = command(&NASTY);
+        assert!(launcher_arguments(&spec, None).ends_with(&NASTY.map(str::to_owned)));
+        assert!(note(&spec, None).contains("16 processes, 8 on each of 2 hosts"));
+        spec.workload = command(&["/usr/bin/mpirun", "-np", "2", "x"]);
+        assert_eq!(launcher_arguments(&spec, None), ["/usr/bin/mpirun", "-np", "2", "x"]);
+        assert!(note(&spec, Some("-p 1")).contains("plm_rsh_args '-p 1' -x NCCL_DEBUG"));
+        // A path of the user's own is passed once.
+        spec.workload = command(&["prog", ":", "a b"]);
+        spec.env = vec![variable("PATH", "/x")];
+        let all = launcher_arguments(&spec, None);
+        assert!(all.ends_with(&["/bin/sh", "-c", "exec prog : 'a b'"].map(str::to_owned)), "{all:?}");
+        assert_eq!(all.iter().filter(|word| *word == "PATH").count(), 1);
+    }
+}

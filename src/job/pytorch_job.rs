@@ -1,0 +1,79 @@
+//! `PyTorchJob` of training-operator. Pure.
+//!
+//! Source: kubeflow/training-operator release-1.9, `pkg/apis/kubeflow.org/v1/pytorch_types.go` and
+//! `pkg/controller.v1/pytorch/envvar.go`. The operator sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, and as PET_* what
+//! torchrun takes for its options. Without an elastic policy the number of hosts is fixed.
+
+use super::Manifest;
+use super::document::map;
+use super::kubernetes::{
+    container, device_resource, notes, object, pod, replicas, with_devices, with_port, with_variables,
+};
+use super::spec::{JobError, JobSpec};
+
+/// The operator finds container and port by these names (`PyTorchJobDefaultContainerName`, `…PortName`, `…Port`).
+const CONTAINER: &str = "pytorch";
+const PORT_NAME: &str = "pytorchjob-port";
+const PORT: u16 = 23456;
+
+/// The manifest of a job with a master and, on more than one host, workers.
+///
+/// # Errors
+/// The target has no device plugin, or the name is too long.
+pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
+    let resource = device_resource(spec)?;
+    spec.check_name(format!("-worker-{}", spec.workers).len())?;
+    let port = spec.port.unwrap_or(PORT);
+    let member = |count| {
+        let member = with_variables(container(spec, CONTAINER, &spec.command().arguments()), spec);
+        let member = with_devices(member, spec, resource);
+        // Started anew alone, a member finds none of the others.
+        replicas(count, pod(spec, with_port(member, PORT_NAME, port), true)).with("restartPolicy", Some("Never"))
+    };
+    let workers = (spec.workers > 1).then(|| member(spec.workers - 1));
+    let body = map([
+        // A text in the operator's type: "auto" and "gpu" are others.
+        ("nprocPerNode", spec.gpus().to_string().into()),
+        ("runPolicy", map([("cleanPodPolicy", "Running".into())])),
+        ("pytorchReplicaSpecs", map([("Master", member(1))]).with("Worker", workers)),
+    ]);
+    let mut all = notes(spec);
+    if !spec.command().is_torchrun() {
+        all.push(format!(
+            "the operator starts the command once on each host; torchrun makes {} processes of it\n  -- torchrun SCRIPT",
+            spec.gpus()
+        ));
+    }
+    all.push(format!("the job takes port {port} of each host, so two such jobs do not fit on one\n  --port N"));
+    Ok(Manifest { root: object(spec, "kubeflow.org/v1", "PyTorchJob", body), notes: all })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::spec::tests::{NASTY, command, spec};
+
+    #[test]
+    fn two_hosts() {
+        let mut spec = spec();
+        spec.workload = command(&["torchrun", "train.py"]);
+        spec.interface = Some("eth0".into());
+        let job = manifest(&spec).unwrap();
+        insta::assert_snapshot!("pytorch_job_ack", job.root.to_yaml());
+        assert!(!job.notes.iter().any(|note| note.contains("torchrun makes")));
+    }
+
+    #[test]
+    fn one_host_has_no_workers() {
+        let mut spec = spec();
+        spec.workers = 1;
+        spec.gpus_per_worker = Some(4);
+        spec.workload = command(&NASTY);
+        let job = manifest(&spec).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&job.root.to_json()).unwrap();
+        let replicas = json["spec"]["pytorchReplicaSpecs"].as_object().unwrap();
+        assert_eq!(replicas.keys().collect::<Vec<_>>(), ["Master"]);
+        assert_eq!(json["spec"]["nprocPerNode"], "4");
+        assert!(job.notes.iter().any(|note| note.contains("torchrun makes 4 processes")));
+    }
+}

@@ -1,0 +1,436 @@
+//! What a job is, whoever runs it: image, command, size, variables. Pure.
+
+use super::quantity::Quantity;
+use crate::docker::reference::{Reference, ReferenceError};
+use crate::dockerfile::shell_quote;
+use crate::launch::variables::{UserVariable, is_secret};
+use crate::targets::Target;
+
+/// GPUs of a host, unless it is said otherwise: what the vendors' instance types for distributed training have.
+const GPUS_PER_WORKER: u32 = 8;
+
+/// Longest DNS label (RFC 1035): names of pods become host names.
+const MAX_LABEL: usize = 63;
+
+/// Longest name that is made out of an image's, with room for what the operators put behind it.
+const MAX_DEFAULT_NAME: usize = 40;
+
+/// Spellings of image sources that this program takes elsewhere and no cluster does.
+const SOURCES: [&str; 9] = [
+    "docker-daemon:",
+    "docker-archive:",
+    "docker://",
+    "docker:",
+    "oci:",
+    "oci-dir:",
+    "oci-archive:",
+    "registry:",
+    "rootfs:",
+];
+
+/// A job before it has a format.
+#[derive(Debug, Clone)]
+pub struct JobSpec {
+    pub name: String,
+    /// As the hosts of the job name it.
+    pub image: String,
+    pub workload: Workload,
+    /// Hosts; at least one.
+    pub workers: u32,
+    /// `None`: all of a host, for which 8 stands where a number is needed.
+    pub gpus_per_worker: Option<u32>,
+    /// Of each worker.
+    pub cpu: Option<Quantity>,
+    /// Of each worker.
+    pub memory: Option<Quantity>,
+    /// Size of `/dev/shm`.
+    pub shared_memory: Option<Quantity>,
+    /// Over the variables that the job sets.
+    pub env: Vec<UserVariable>,
+    pub target: &'static Target,
+    pub namespace: Option<String>,
+    /// Network interface over which the ranks meet.
+    pub interface: Option<String>,
+    /// Of the job itself on each host: sshd's with MPI, the master's with PyTorch.
+    pub port: Option<u16>,
+    /// Whether the job runs on tainted nodes, too.
+    pub tolerate_all: bool,
+}
+
+/// What the job does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Workload {
+    /// The user's own program.
+    Command(UserCommand),
+}
+
+/// A command as the user gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserCommand {
+    /// Program and arguments, which nothing is to change.
+    Arguments(Vec<String>),
+    /// A line for the image's `/bin/sh`.
+    Shell(String),
+}
+
+/// A job that cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    #[error("image {image}")]
+    Image { image: String, source: ReferenceError },
+    #[error("image {0}: a job names an image as its hosts pull it\n  push it, and write REGISTRY/REPOSITORY:TAG")]
+    ImageSource(String),
+    #[error("the job has no command\n  put it at the end: -- PROGRAM ARGUMENTS, or --command 'SHELL LINE'")]
+    NoCommand,
+    #[error("the command has a zero byte, which no program can be given")]
+    ZeroByte,
+    #[error("{option} {value:?}: {rule}\n  {remedy}")]
+    Value { option: &'static str, value: String, rule: String, remedy: String },
+    #[error("--env {0:?}: the name of a variable has letters, digits and _, and no digit first\n  --env NAME=VALUE")]
+    VariableName(String),
+    #[error("{problem}\n  {remedy}")]
+    Other { problem: String, remedy: String },
+}
+
+impl UserCommand {
+    /// Program and arguments that do what the user asked for.
+    pub fn arguments(&self) -> Vec<String> {
+        match self {
+            UserCommand::Arguments(words) => words.clone(),
+            UserCommand::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+        }
+    }
+
+    /// A line for a POSIX shell that does the same.
+    pub fn shell_line(&self) -> String {
+        match self {
+            UserCommand::Arguments(words) => shell_line(words),
+            UserCommand::Shell(line) => line.clone(),
+        }
+    }
+
+    /// Name of the program without its directory, for hints.
+    pub fn program(&self) -> &str {
+        let first = match self {
+            UserCommand::Arguments(words) => words.first().map_or("", String::as_str),
+            UserCommand::Shell(line) => line.split_whitespace().next().unwrap_or_default(),
+        };
+        first.rsplit('/').next().unwrap_or(first)
+    }
+
+    /// Whether it starts a process per GPU by itself.
+    pub fn is_torchrun(&self) -> bool {
+        let is_launcher = |word: &str| {
+            word.rsplit('/').next() == Some("torchrun")
+                || ["torch.distributed.run", "torch.distributed.launch"].contains(&word)
+        };
+        match self {
+            UserCommand::Arguments(words) => words.iter().any(|word| is_launcher(word)),
+            UserCommand::Shell(line) => line.split_whitespace().any(is_launcher),
+        }
+    }
+
+    /// A word after `--` that its author may have meant for a shell.
+    fn unexpanded(&self) -> Option<&str> {
+        match self {
+            UserCommand::Arguments(words) => words.iter().map(String::as_str).find(|word| word.contains('$')),
+            UserCommand::Shell(_) => None,
+        }
+    }
+
+    fn check(&self) -> Result<(), JobError> {
+        let is_empty = match self {
+            UserCommand::Arguments(words) => words.first().is_none_or(String::is_empty),
+            UserCommand::Shell(line) => line.trim().is_empty(),
+        };
+        if is_empty {
+            return Err(JobError::NoCommand);
+        }
+        if self.arguments().iter().any(|word| word.contains('\0')) { Err(JobError::ZeroByte) } else { Ok(()) }
+    }
+}
+
+/// Words → one line of a POSIX shell.
+pub fn shell_line(words: &[String]) -> String {
+    words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
+}
+
+impl JobSpec {
+    /// GPUs of a worker where a number is needed.
+    pub fn gpus(&self) -> u32 {
+        self.gpus_per_worker.unwrap_or(GPUS_PER_WORKER)
+    }
+
+    pub fn command(&self) -> &UserCommand {
+        match &self.workload {
+            Workload::Command(command) => command,
+        }
+    }
+
+    /// What holds for every format.
+    pub(super) fn check(&self) -> Result<(), JobError> {
+        if SOURCES.iter().any(|source| self.image.starts_with(source)) {
+            return Err(JobError::ImageSource(self.image.clone()));
+        }
+        Reference::parse(&self.image).map_err(|source| JobError::Image { image: self.image.clone(), source })?;
+        self.command().check()?;
+        if let Some(variable) = self.env.iter().find(|variable| !is_identifier(&variable.name)) {
+            return Err(JobError::VariableName(variable.name.clone()));
+        }
+        if let Some(namespace) = self.namespace.as_ref().filter(|namespace| !is_label(namespace)) {
+            return Err(JobError::Value {
+                option: "--namespace",
+                value: namespace.clone(),
+                rule: "a namespace has lower-case letters, digits and - inside, up to 63 of them".to_owned(),
+                remedy: format!("--namespace {}", label_from(namespace, MAX_LABEL)),
+            });
+        }
+        let not_in_a_name = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+        if let Some(interface) = self.interface.as_ref().filter(|name| name.is_empty() || name.contains(not_in_a_name))
+        {
+            return Err(JobError::Value {
+                option: "--interface",
+                value: interface.clone(),
+                rule: "the name of an interface has no spaces".to_owned(),
+                remedy: "--interface eth0".to_owned(),
+            });
+        }
+        self.check_amounts()
+    }
+
+    fn check_amounts(&self) -> Result<(), JobError> {
+        let wrong = |option: &'static str, amount: &Quantity, rule: &str, example: &str| JobError::Value {
+            option,
+            value: amount.to_string(),
+            rule: rule.to_owned(),
+            remedy: format!("{option} {example}"),
+        };
+        for (option, amount) in [("--memory", &self.memory), ("--shared-memory", &self.shared_memory)] {
+            if let Some(amount) = amount.as_ref().filter(|amount| amount.bytes().is_none()) {
+                return Err(wrong(option, amount, "memory is a whole number of bytes", "64Gi"));
+            }
+        }
+        match self.cpu.as_ref().filter(|amount| amount.cores().is_none()) {
+            Some(amount) => Err(wrong("--cpu", amount, "CPU is a number of cores", "8")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the name can stand before what an operator puts behind it.
+    pub(super) fn check_name(&self, longest_suffix: usize) -> Result<(), JobError> {
+        let longest = MAX_LABEL - longest_suffix;
+        let name = &self.name;
+        // A service's name is a label of RFC 1035, which has a letter first.
+        if is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.len() <= longest {
+            return Ok(());
+        }
+        Err(JobError::Value {
+            option: "--name",
+            value: name.clone(),
+            rule: format!(
+                "its pods' names are host names: a lower-case letter, then such letters, digits and - inside, up to {longest}"
+            ),
+            remedy: format!("--name {}", label_from(name, longest)),
+        })
+    }
+
+    /// What holds for every format that leaves this host.
+    pub(super) fn notes_of_submission(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let names_registry = |(first, _): (&str, &str)| first.contains(['.', ':']) || first == "localhost";
+        if !self.image.split_once('/').is_some_and(names_registry) {
+            notes.push(format!(
+                "the hosts look for {} at Docker Hub, as its name has no registry\n  REGISTRY/REPOSITORY:TAG",
+                self.image
+            ));
+        }
+        let secrets: Vec<&str> =
+            self.env.iter().map(|variable| variable.name.as_str()).filter(|name| is_secret(name)).collect();
+        if !secrets.is_empty() {
+            notes.push(format!("whoever may see the job sees the value of {}, too", secrets.join(", ")));
+        }
+        notes.extend(self.note_of_dollars());
+        notes
+    }
+
+    pub(super) fn note_of_dollars(&self) -> Option<String> {
+        let word = self.command().unexpanded()?;
+        Some(format!(
+            "{word:?} reaches the program as it stands, since no shell reads the words after --\n  \
+             --command 'SHELL LINE' has variables replaced"
+        ))
+    }
+}
+
+/// A name for a job of an image: the last part of its repository.
+pub fn default_name(image: &str) -> String {
+    let without_digest = image.split('@').next().unwrap_or(image);
+    let last = without_digest.rsplit('/').next().unwrap_or(without_digest);
+    label_from(last.split(':').next().unwrap_or(last), MAX_DEFAULT_NAME)
+}
+
+/// A DNS label as Kubernetes wants it (RFC 1123, in lower case).
+fn is_label(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let length = 1..=MAX_LABEL;
+    length.contains(&text.len()) && text.chars().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// The nearest label that begins with a letter.
+fn label_from(text: &str, longest: usize) -> String {
+    let kept: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let kept = kept.trim_matches('-').to_ascii_lowercase();
+    let named = if kept.starts_with(|c: char| c.is_ascii_lowercase()) { kept } else { format!("job-{kept}") };
+    named.chars().take(longest).collect::<String>().trim_end_matches('-').to_owned()
+}
+
+/// What shells and `mpirun -x` take for a variable's name.
+fn is_identifier(name: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(is_inner) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::targets::by_id;
+
+    /// Two hosts of ACK that run `python train.py`.
+    pub fn spec() -> JobSpec {
+        JobSpec {
+            name: "train".into(),
+            image: "registry.example.com/team/train:1-erdma".into(),
+            workload: command(&["python", "train.py"]),
+            workers: 2,
+            gpus_per_worker: None,
+            cpu: None,
+            memory: None,
+            shared_memory: None,
+            env: Vec::new(),
+            target: by_id("ack").unwrap(),
+            namespace: None,
+            interface: None,
+            port: None,
+            tolerate_all: false,
+        }
+    }
+
+    pub fn command(words: &[&str]) -> Workload {
+        Workload::Command(arguments(words))
+    }
+
+    fn arguments(words: &[&str]) -> UserCommand {
+        UserCommand::Arguments(words.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    pub fn variable(name: &str, value: &str) -> UserVariable {
+        UserVariable { name: name.to_owned(), value: value.to_owned() }
+    }
+
+    /// Arguments that every kind of quoting may get wrong.
+    pub const NASTY: [&str; 22] = [
+        "prog",
+        "a b",
+        "",
+        "it's",
+        "\"q\"",
+        "$HOME",
+        "$(id)",
+        "$$(X) $$$",
+        "`id`",
+        "line\nbreak",
+        "tab\t",
+        "\u{e9} \u{6f22}",
+        "\\",
+        "\\n",
+        "#x",
+        "a: b",
+        "yes",
+        "-x",
+        "*",
+        "{{ .Values.image }}",
+        "a;b|c&d!~",
+        "\u{85}\u{2028}\u{1f680}",
+    ];
+
+    #[test]
+    fn names_out_of_images() {
+        for (image, name) in [
+            ("train", "train"),
+            ("registry.example.com:5000/team/Train_x:1", "train-x"),
+            ("my/train@sha256:00", "train"),
+            ("my/24.04-py3", "job-24-04-py3"),
+            ("---", "job"),
+        ] {
+            assert_eq!(default_name(image), name, "{image}");
+            assert!(is_label(name));
+        }
+        assert_eq!(default_name(&"a".repeat(200)).len(), 40);
+    }
+
+    #[test]
+    fn what_cannot_be_a_job() {
+        let wrong = |words: &str, change: &dyn Fn(&mut JobSpec)| {
+            let mut spec = spec();
+            change(&mut spec);
+            let text = spec.check().unwrap_err().to_string();
+            assert!(text.contains(words), "{text:?} lacks {words:?}");
+        };
+        wrong("image Train", &|spec| spec.image = "Train".into());
+        wrong("push it", &|spec| spec.image = "docker-archive:a.tar".into());
+        wrong("no command", &|spec| spec.workload = command(&[]));
+        wrong("no command", &|spec| spec.workload = command(&[""]));
+        wrong("no command", &|spec| spec.workload = Workload::Command(UserCommand::Shell("  ".into())));
+        wrong("zero byte", &|spec| spec.workload = command(&["a", "\0"]));
+        wrong("--namespace team-a", &|spec| spec.namespace = Some("Team_A".into()));
+        wrong("--interface eth0", &|spec| spec.interface = Some("eth 0".into()));
+        wrong("A-B", &|spec| spec.env = vec![variable("A-B", "")]);
+        wrong("1A", &|spec| spec.env = vec![variable("1A", "")]);
+        wrong("CPU is a number of cores\n  --cpu 8", &|spec| spec.cpu = Some("8Gi".parse().unwrap()));
+        wrong("--memory 64Gi", &|spec| spec.memory = Some("500m".parse().unwrap()));
+        assert_eq!(spec().check(), Ok(()));
+    }
+
+    #[test]
+    fn names_of_pods() {
+        let check = |name: &str| {
+            let mut spec = spec();
+            spec.name = name.to_owned();
+            spec.check_name(9).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("a1-b"), Ok(()));
+        assert_eq!(check(&"a".repeat(54)), Ok(()));
+        assert!(check(&"a".repeat(55)).unwrap_err().contains("up to 54"));
+        for name in ["1a", "A", "a_b", "-a", "a-", ""] {
+            assert!(check(name).unwrap_err().contains("--name "), "{name}");
+        }
+        assert!(check("Train_1").unwrap_err().ends_with("--name train-1"));
+    }
+
+    #[test]
+    fn commands() {
+        assert_eq!(arguments(&["/usr/bin/mpirun", "-np", "2"]).program(), "mpirun");
+        assert_eq!(UserCommand::Shell("cd x && y".into()).program(), "cd");
+        assert!(arguments(&["torchrun", "train.py"]).is_torchrun());
+        assert!(arguments(&["python", "-m", "torch.distributed.run"]).is_torchrun());
+        assert!(UserCommand::Shell("cd /x && torchrun t.py".into()).is_torchrun());
+        assert!(!arguments(&["python", "train.py"]).is_torchrun());
+        assert_eq!(arguments(&["echo", "a b"]).shell_line(), "echo 'a b'");
+        assert_eq!(UserCommand::Shell("echo a b".into()).arguments(), ["/bin/sh", "-c", "echo a b"]);
+        assert_eq!(arguments(&["echo", "$RANK"]).unexpanded(), Some("$RANK"));
+    }
+
+    #[test]
+    fn what_is_said_of_every_submission() {
+        let mut spec = spec();
+        assert_eq!(spec.notes_of_submission(), Vec::<String>::new());
+        spec.image = "team/train".into();
+        spec.env = vec![variable("HF_TOKEN", "x")];
+        spec.workload = command(&["echo", "$RANK"]);
+        let notes = spec.notes_of_submission();
+        for (note, words) in notes.iter().zip(["Docker Hub", "HF_TOKEN", "\"$RANK\""]) {
+            assert!(note.contains(words), "{note}");
+        }
+        assert_eq!(notes.len(), 3);
+    }
+}

@@ -15,6 +15,7 @@ mod run_text;
 mod sarif;
 mod schema;
 mod targets;
+mod targets_text;
 mod text;
 mod traffic;
 
@@ -27,7 +28,8 @@ pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
 pub use run::{MeasuredReport, RowReport, RunReport, SocketReport};
 pub use run_text::write_preflight;
 pub use sarif::write_sarif;
-pub use targets::{InstanceListing, TargetListing, write_instance, write_target, write_targets};
+pub use targets::{InstanceListing, TargetListing};
+pub use targets_text::{write_instance, write_target, write_targets};
 pub use text::{Style, write_check, write_diff, write_facts};
 pub use traffic::{Totals, write_sample, write_totals};
 

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("devices", &["agent", "facts", "sysfs"]),
     ("loopback", &["agent", "devices", "facts", "sysfs"]),
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
-    ("recipe", &["fabric", "image"]),
+    ("recipe", &["fabric", "image", "targets", "versions"]),
     ("plan", &["fabric", "facts", "image", "inspect"]),
     ("dockerfile", &["plan"]),
     ("diff", &["facts"]),

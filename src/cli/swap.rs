@@ -72,8 +72,8 @@ pub fn read_subject(text: &str) -> Result<Subject, CliError> {
     }
     let name = file.display().to_string();
     let content = std::fs::read_to_string(&file).map_err(|source| CliError::File { path: name.clone(), source })?;
-    let recipe = parse_recipe(&content).map_err(|source| CliError::Recipe { path: name.clone(), source })?;
-    Ok(Subject { base: Reference::Name(recipe.base.clone()), recipe: Some((name, recipe)) })
+    let recipe = parse_recipe(&name, &content).map_err(|source| CliError::Recipe { path: name.clone(), source })?;
+    Ok(Subject { base: Reference::Name(recipe.base().to_owned()), recipe: Some((name, recipe)) })
 }
 
 /// Everything that a Dockerfile and a build need.

@@ -31,7 +31,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("diff", &["facts"]),
     (
         "checks",
-        &["dockerfile", "fabric", "facts", "image", "inspect", "nccl_settings", "plan", "targets", "units", "versions"],
+        &[
+            "dockerfile",
+            "fabric",
+            "facts",
+            "image",
+            "inspect",
+            "nccl_settings",
+            "plan",
+            "recipe",
+            "targets",
+            "units",
+            "versions",
+        ],
     ),
     (
         "launch",
@@ -41,7 +53,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("saved_facts", &["facts"]),
     (
         "report",
-        &["checks", "devinfo", "diff", "explain", "facts", "nccl_log", "nccl_tests", "policy", "targets", "units"],
+        &[
+            "checks",
+            "devinfo",
+            "diff",
+            "explain",
+            "facts",
+            "nccl_log",
+            "nccl_tests",
+            "policy",
+            "recipe",
+            "targets",
+            "units",
+        ],
     ),
 ];
 

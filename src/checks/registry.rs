@@ -4,6 +4,7 @@
 
 use super::Severity::{self, Advice, Required};
 use super::host::{self, HostSubject};
+use super::recipe::{self, RecipeSubject};
 use super::run::{self, RunSubject};
 use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
 use crate::targets::{TARGETS, Target};
@@ -43,6 +44,7 @@ pub(super) enum Judge {
     Run(fn(&RunSubject<'_>) -> Result<Outcome, Outcome>),
     /// The same.
     Host(fn(&HostSubject<'_>) -> Result<Outcome, Outcome>),
+    Recipe(fn(&RecipeSubject<'_>) -> Outcome),
 }
 
 impl Check {
@@ -56,6 +58,11 @@ impl Check {
         matches!(self.run, Judge::Host(_))
     }
 
+    /// Whether it judges an image by the recipe that it was built from.
+    pub fn is_of_a_recipe(&self) -> bool {
+        matches!(self.run, Judge::Recipe(_))
+    }
+
     /// What the check is for a target.
     pub fn severity_for(&self, target: &Target) -> Severity {
         self.exceptions.iter().find(|(id, _)| *id == target.id).map_or(self.severity, |(_, severity)| *severity)
@@ -67,9 +74,9 @@ impl Check {
     }
 }
 
-/// Every check there is: those of an image, then those of a preflight, then those of a host.
+/// Every check there is: those of an image, then that of a recipe, then those of a preflight, then those of a host.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    REGISTRY.iter().chain(run::REGISTRY).chain(host::REGISTRY)
+    REGISTRY.iter().chain(recipe::REGISTRY_OF_RECIPES).chain(run::REGISTRY).chain(host::REGISTRY)
 }
 
 /// Finds a check by id.
@@ -458,7 +465,7 @@ mod tests {
         let host = serde_json::to_value(crate::checks::host::testing::good()).unwrap();
         for check in all() {
             let facts = match check.run {
-                Judge::Image(_) => &image,
+                Judge::Image(_) | Judge::Recipe(_) => &image,
                 Judge::Run(_) => &run,
                 Judge::Host(_) => &host,
             };

@@ -1,6 +1,7 @@
 //! What `check`, `build` and `preflight` share: target, policy and bar → a report of an image's facts, or of a run.
 
 use super::error::{CliError, Exit};
+use crate::checks::recipe::{RecipeSubject, check_built, check_stated};
 use crate::checks::{
     Bar, Blame, Finding, HostSubject, RunOptions, RunSubject, Status, Subject, Verdict, check_host, check_image,
     check_run,
@@ -9,7 +10,8 @@ use crate::facts::devices::DeviceFacts;
 use crate::facts::run::{AgentEnding, Ending, RunFacts};
 use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::{Policy, PolicyUse, parse_policy};
-use crate::report::Report;
+use crate::recipe::Recipe;
+use crate::report::{RecipeIdentity, Report};
 use crate::targets::{self, Target};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -67,15 +69,37 @@ impl JudgeArgs {
 
 impl Judge {
     pub fn judge(&self, facts: &ImageFacts) -> Report {
+        let (findings, target, used) = self.with_policy(|target| check_image(&Subject { facts, target }));
+        Report::new(facts, &target, findings, self.bar, used)
+    }
+
+    /// Judges an image that was built from a recipe.
+    pub fn judge_built(&self, facts: &ImageFacts, recipe: &Recipe) -> Report {
+        let (findings, target, used) = self.with_policy(|target| {
+            let mut findings = check_image(&Subject { facts, target });
+            findings.extend(check_built(&RecipeSubject { recipe, facts }, target));
+            findings
+        });
+        let report = Report::new(facts, &target, findings, self.bar, used);
+        Report { recipe: Some(RecipeIdentity::new(recipe)), ..report }
+    }
+
+    /// Judges what a recipe states.
+    pub fn judge_stated(&self, recipe: &Recipe) -> Report {
+        let (findings, target, used) = self.with_policy(|target| check_stated(recipe, target));
+        Report::of_recipe(recipe, &target, findings, self.bar, used)
+    }
+
+    /// Runs checks for the target as the policy moves it, and moves their findings; without one as they are.
+    fn with_policy(&self, check: impl Fn(&Target) -> Vec<Finding>) -> (Vec<Finding>, Target, Option<PolicyUse>) {
         let Some(policy) = &self.policy else {
-            let findings = check_image(&Subject { facts, target: self.target });
-            return Report::new(facts, self.target, findings, self.bar, None);
+            return (check(self.target), self.target.clone(), None);
         };
         let (target, minimums) = policy.adjust(self.target);
-        let mut findings = check_image(&Subject { facts, target: &target });
+        let mut findings = check(&target);
         let overrides = policy.apply(&mut findings);
         let used = PolicyUse { file: policy.name.clone(), minimums, overrides };
-        Report::new(facts, &target, findings, self.bar, Some(used))
+        (findings, target, Some(used))
     }
 }
 

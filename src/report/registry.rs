@@ -20,7 +20,7 @@ pub struct RegistryListing {
 pub struct CheckEntry {
     #[serde(flatten)]
     check: &'static Check,
-    /// What it judges: `image`, the run of a `preflight`, or `host`.
+    /// What it judges: `image`, an image by its `recipe`, the run of a `preflight`, or `host`.
     judges: &'static str,
     /// Target → what the check is for it.
     severity_by_target: BTreeMap<&'static str, Severity>,
@@ -51,6 +51,7 @@ impl CheckEntry {
 
 fn judges(check: &Check) -> &'static str {
     match (check.is_of_a_run(), check.is_of_a_host()) {
+        _ if check.is_of_a_recipe() => "recipe",
         (true, _) => "preflight",
         (_, true) => "host",
         _ => "image",
@@ -78,6 +79,7 @@ pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io
     let judged = match judges(check) {
         "preflight" => "the run of a preflight",
         "host" => "the devices of a host",
+        "recipe" => "an image that was built from a recipe",
         _ => "an image",
     };
     writeln!(out, "{}  {}", style.bold(check.id), check.about)?;

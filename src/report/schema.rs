@@ -74,10 +74,16 @@ mod tests {
         };
         for (name, made) in [
             ("facts", schema::<ImageFacts>("What rdmaprep inspect --format json writes", facts::SCHEMA_VERSION)),
-            ("report", report("What rdmaprep check --format json writes", &["image"], &["run", "host"])),
-            ("preflight", report("What rdmaprep preflight --format json writes", &["image", "run"], &["host"])),
+            ("report", report("What rdmaprep check --format json writes", &[], &["run", "host"])),
+            (
+                "preflight",
+                report("What rdmaprep preflight --format json writes", &["image", "run"], &["host", "recipe"]),
+            ),
             ("devices", schema::<DeviceFacts>("What rdmaprep devices --format json writes", devices::SCHEMA_VERSION)),
-            ("host-report", report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run"])),
+            (
+                "host-report",
+                report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run", "recipe"]),
+            ),
             (
                 "loopback",
                 schema::<LoopbackReport>("What rdmaprep devices --loopback --format json writes", LOOPBACK_VERSION),

@@ -34,7 +34,7 @@ pub fn check_host(subject: &HostSubject<'_>) -> Vec<Finding> {
             Judge::Host(run) => {
                 Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target))
             }
-            Judge::Image(_) | Judge::Run(_) => None,
+            Judge::Image(_) | Judge::Run(_) | Judge::Recipe(_) => None,
         })
         .collect()
 }

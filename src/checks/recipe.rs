@@ -3,10 +3,11 @@
 use super::nccl::{CRASHES_ON_ERDMA, deciding};
 use super::registry::{Check, Judge};
 use super::{Finding, Outcome, REGISTRY, Severity};
+use crate::dockerfile::shell_quote;
 use crate::facts::{CudaSource, ImageFacts};
 use crate::recipe::{Fact, Kind, Recipe, StatedFact};
 use crate::targets::Target;
-use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_version};
+use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
 
 /// A recipe and the image that came of it.
 pub struct RecipeSubject<'a> {
@@ -120,26 +121,25 @@ fn recipe_facts(subject: &RecipeSubject<'_>) -> Outcome {
 pub const NOT_STATED: &str = "the recipe does not say";
 
 /// Judges what a recipe states, with no image at hand: a finding for every check of an image. What is not stated is not known.
-pub fn check_stated(recipe: &Recipe, target: &Target) -> Vec<Finding> {
+///
+/// `call` is what a command line names the recipe by.
+pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding> {
+    let unknown = || Outcome::unknown(NOT_STATED).remedy(how_to_know(recipe, call));
     let outcome = |check: &Check| match check.id {
         "nccl-version" => nccl_version(recipe, target),
         "nccl-release" => nccl_release(recipe, target),
         "cuda-version" => cuda_version(recipe, target),
         "python3" => python3(recipe, target),
-        _ => not_stated(recipe),
+        _ => None,
     };
-    REGISTRY.iter().map(|check| outcome(check).into_finding(check, target)).collect()
-}
-
-fn not_stated(recipe: &Recipe) -> Outcome {
-    Outcome::unknown(NOT_STATED).remedy(how_to_know(recipe))
+    REGISTRY.iter().map(|check| outcome(check).unwrap_or_else(unknown).into_finding(check, target)).collect()
 }
 
 /// The command that shows what a recipe cannot.
-pub fn how_to_know(recipe: &Recipe) -> String {
+pub fn how_to_know(recipe: &Recipe, call: &str) -> String {
     match recipe.kind {
-        Kind::Ready => format!("rdmaprep check {}", recipe.base()),
-        Kind::Base => format!("rdmaprep build recipe:{}", recipe.name),
+        Kind::Ready => format!("rdmaprep check {}", shell_quote(recipe.base())),
+        Kind::Base => format!("rdmaprep build {}", shell_quote(call)),
     }
 }
 
@@ -147,32 +147,34 @@ fn stated_by(stated: &StatedFact) -> [String; 1] {
     [format!("{} {} is stated by the recipe: {}", stated.fact, stated.value, stated.source)]
 }
 
-fn nccl_version(recipe: &Recipe, target: &Target) -> Outcome {
+// `None`: the recipe does not say.
+
+fn nccl_version(recipe: &Recipe, target: &Target) -> Option<Outcome> {
     let Some(minimum) = target.minimum_nccl else {
-        return Outcome::skip(format!("{} states no minimum", target.title));
+        return Some(Outcome::skip(format!("{} states no minimum", target.title)));
     };
-    let Some((stated, version)) = stated_nccl(recipe) else { return not_stated(recipe) };
-    if version < minimum {
+    let (stated, version) = stated_nccl(recipe)?;
+    let outcome = if version < minimum {
         Outcome::fail(format!("NCCL {version}; {} needs {minimum} or newer", target.title))
             .remedy(format!("choose an image with NCCL {minimum} or newer: rdmaprep images"))
     } else {
         Outcome::pass(format!("NCCL {version}"))
-    }
-    .evidence(stated_by(stated))
+    };
+    Some(outcome.evidence(stated_by(stated)))
 }
 
-fn nccl_release(recipe: &Recipe, target: &Target) -> Outcome {
+fn nccl_release(recipe: &Recipe, target: &Target) -> Option<Outcome> {
     if target.fabric.id != "erdma" {
-        return Outcome::skip("no release is known to fail on this fabric");
+        return Some(Outcome::skip("no release is known to fail on this fabric"));
     }
-    let Some((stated, version)) = stated_nccl(recipe) else { return not_stated(recipe) };
-    if CRASHES_ON_ERDMA.contains(&version) {
+    let (stated, version) = stated_nccl(recipe)?;
+    let outcome = if CRASHES_ON_ERDMA.contains(&version) {
         Outcome::fail(format!("NCCL {version} crashes at start on eRDMA"))
             .remedy("choose an image with another release: rdmaprep images")
     } else {
         Outcome::pass(format!("NCCL {version} is not known to fail"))
-    }
-    .evidence(stated_by(stated))
+    };
+    Some(outcome.evidence(stated_by(stated)))
 }
 
 fn stated_nccl(recipe: &Recipe) -> Option<(&StatedFact, NcclVersion)> {
@@ -180,27 +182,26 @@ fn stated_nccl(recipe: &Recipe) -> Option<(&StatedFact, NcclVersion)> {
     Some((stated, parse_nccl_version(&stated.value)?))
 }
 
-fn cuda_version(recipe: &Recipe, target: &Target) -> Outcome {
+fn cuda_version(recipe: &Recipe, target: &Target) -> Option<Outcome> {
     let Some(minimum) = target.minimum_cuda else {
-        return Outcome::skip(format!("{} states no minimum", target.title));
+        return Some(Outcome::skip(format!("{} states no minimum", target.title)));
     };
-    let stated: Option<(&StatedFact, CudaVersion)> =
-        recipe.fact(Fact::Cuda).and_then(|stated| Some((stated, parse_cuda_version(&stated.value)?)));
-    let Some((stated, version)) = stated else { return not_stated(recipe) };
-    if version < minimum {
+    let stated = recipe.fact(Fact::Cuda)?;
+    let version = parse_cuda_version(&stated.value)?;
+    let outcome = if version < minimum {
         Outcome::fail(format!("CUDA {version}; {} needs {minimum} or newer", target.title))
             .remedy(format!("choose an image with CUDA {minimum} or newer: rdmaprep images"))
     } else {
         Outcome::pass(format!("CUDA {version}"))
-    }
-    .evidence(stated_by(stated))
+    };
+    Some(outcome.evidence(stated_by(stated)))
 }
 
-fn python3(recipe: &Recipe, target: &Target) -> Outcome {
+fn python3(recipe: &Recipe, target: &Target) -> Option<Outcome> {
     match recipe.fact(Fact::Python) {
-        Some(stated) => Outcome::pass(format!("python {}", stated.value)).evidence(stated_by(stated)),
-        None if !target.needs_python3 => Outcome::skip(format!("{} does not need it", target.title)),
-        None => not_stated(recipe),
+        Some(stated) => Some(Outcome::pass(format!("python {}", stated.value)).evidence(stated_by(stated))),
+        None if !target.needs_python3 => Some(Outcome::skip(format!("{} does not need it", target.title))),
+        None => None,
     }
 }
 
@@ -277,7 +278,7 @@ mod tests {
 
     fn stated(name: &str, target: &str) -> Vec<Finding> {
         let recipe = shipped::by_name(name).unwrap().unwrap();
-        check_stated(&recipe, targets::by_id(target).unwrap())
+        check_stated(&recipe, name, targets::by_id(target).unwrap())
     }
 
     fn status_of(findings: &[Finding], check: &str) -> Status {
@@ -324,10 +325,10 @@ mod tests {
     #[test]
     fn a_release_that_crashes() {
         let target = targets::by_id("pai-dlc").unwrap();
-        let findings = check_stated(&stating("nccl = '2.28.9'"), target);
+        let findings = check_stated(&stating("nccl = '2.28.9'"), "x", target);
         assert_ne!(status_of(&findings, "nccl-release"), Status::Pass);
         assert_eq!(status_of(&findings, "nccl-version"), Status::Pass);
-        let findings = check_stated(&stating("nccl = '2.28.3'\ncuda = '11.8'"), target);
+        let findings = check_stated(&stating("nccl = '2.28.3'\ncuda = '11.8'"), "x", target);
         assert_eq!(status_of(&findings, "nccl-release"), Status::Pass);
         assert_eq!(status_of(&findings, "cuda-version"), Status::Fail);
     }

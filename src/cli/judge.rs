@@ -84,9 +84,9 @@ impl Judge {
         Report { recipe: Some(RecipeIdentity::new(recipe)), ..report }
     }
 
-    /// Judges what a recipe states.
-    pub fn judge_stated(&self, recipe: &Recipe) -> Report {
-        let (findings, target, used) = self.with_policy(|target| check_stated(recipe, target));
+    /// Judges what a recipe states; `call` is what a command line names it by.
+    pub fn judge_stated(&self, recipe: &Recipe, call: &str) -> Report {
+        let (findings, target, used) = self.with_policy(|target| check_stated(recipe, call, target));
         Report::of_recipe(recipe, &target, findings, self.bar, used)
     }
 

@@ -8,6 +8,7 @@ mod tests {
     use crate::facts::devices::{self, DeviceFacts};
     use crate::facts::loopback::{LoopbackReport, SCHEMA_VERSION as LOOPBACK_VERSION};
     use crate::facts::{self, ImageFacts};
+    use crate::report::recipes::{RecipeListing, SCHEMA_VERSION as RECIPES_VERSION};
     use crate::report::{self, Report};
     use schemars::JsonSchema;
     use schemars::generate::SchemaSettings;
@@ -84,6 +85,7 @@ mod tests {
                 "host-report",
                 report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run", "recipe"]),
             ),
+            ("images", schema::<RecipeListing>("What rdmaprep images --format json writes", RECIPES_VERSION)),
             (
                 "loopback",
                 schema::<LoopbackReport>("What rdmaprep devices --loopback --format json writes", LOOPBACK_VERSION),

@@ -203,6 +203,7 @@ fn help_and_version() {
         ("help_render", vec!["render", "--help"]),
         ("help_devices", vec!["devices", "--help"]),
         ("help_explain", vec!["explain", "--help"]),
+        ("help_images", vec!["images", "--help"]),
     ] {
         let ran = run(rdmaprep().args(args).env("COLUMNS", "110"));
         insta::assert_snapshot!(name, ran.expect(0).stdout);

@@ -18,7 +18,7 @@ Examples:
   rdmaprep check docker-archive:train.tar.gz --format json > report.json
   rdmaprep check my/train:1 -o junit=report.xml -o sarif=report.sarif      text on stdout, and two files
   rdmaprep check my/train:1 --policy policy.toml --fail-on warn            what a team asks, and no warning
-  rdmaprep check egs-erdma-cuda12.1                                        what a recipe states, with no image at hand
+  rdmaprep check egs-erdma-cuda12.1                     what a recipe states, without its image
   rdmaprep check --facts facts.json                                        saved by inspect --format json
   rdmaprep check --list";
 

@@ -161,6 +161,15 @@ impl Progress {
         }
     }
 
+    /// Says why one of several builds ended; those who want only errors want this.
+    pub fn error(&self, message: &str, remedy: &[String]) {
+        if let Sink::Json = self.sink {
+            return self.json(&serde_json::json!({"event": "error", "message": message, "remedy": remedy}));
+        }
+        self.line(&format!("error: {message}"));
+        remedy.iter().for_each(|line| self.line(&format!("  {line}")));
+    }
+
     /// One line of text, with the recipe's name before it where there are several.
     pub fn line(&self, text: &str) {
         match &self.of {

@@ -200,7 +200,7 @@ async fn make(args: &BuildArgs, global: &Global, bench: &Workbench<'_>, found: &
             row.result = if exit == Exit::Interrupted { Outcome::Interrupted } else { Outcome::Failed };
             let (message, remedy) = describe(&error);
             if exit != Exit::Interrupted {
-                tracing::error!("{name}: {message}");
+                progress.error(&message, &remedy);
             }
             (row.message, row.remedy) = (Some(message), remedy);
             exit

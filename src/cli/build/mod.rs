@@ -22,13 +22,13 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-erdma
   rdmaprep build my/train:1 -t reg.example.com/train:1-erdma --push     push if the result passed
   rdmaprep build my/train:1 -t my/train:1-erdma --vpc                   on a machine inside the vendor's VPC
-  rdmaprep build cuda-12.4-ubuntu22.04                                  a shipped recipe (rdmaprep images); makes cuda-12.4-ubuntu22.04-erdma
-  rdmaprep build recipes/train -t train:erdma                           a recipe of yours: recipes/train/recipe.toml
+  rdmaprep build cuda-12.4-ubuntu22.04                                  a recipe of rdmaprep images
+  rdmaprep build recipes/train -t train:erdma                           recipes/train/recipe.toml
   rdmaprep build --all recipes -j 4 --tag-prefix reg.example.com/team/ --push     every recipe of a directory
   rdmaprep build my/debian:12 -t my/debian:12-erdma \\
       --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from a mirror of your own
 
-The exit code of several builds: 130 if interrupted, else the first of 1, 2, 4, 5 and 3 that one of them has, else 0.";
+Exit code of several builds: 130 if interrupted, else the first of 1, 2, 4, 5 and 3 that one has, else 0.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -124,7 +124,7 @@ fn a_recipe_below_the_gate_of_a_target() {
     ran.prints("FAIL     nccl-version").prints("NCCL 2.17.1 is stated by the recipe: Alibaba Cloud help");
     let report =
         json(run(rdmaprep().args(["check", "egs-erdma-cuda12.1", "--format", "json"]).args(NOWHERE)).expect(1));
-    assert_valid("report.schema.json", &report);
+    assert_valid("recipe-report.schema.json", &report);
     assert_eq!(
         (report["recipe"]["name"].as_str(), report["verdict"].as_str()),
         (Some("egs-erdma-cuda12.1"), Some("fail"))

@@ -75,7 +75,11 @@ mod tests {
         };
         for (name, made) in [
             ("facts", schema::<ImageFacts>("What rdmaprep inspect --format json writes", facts::SCHEMA_VERSION)),
-            ("report", report("What rdmaprep check --format json writes", &[], &["run", "host"])),
+            ("report", report("What rdmaprep check IMAGE --format json writes", &["image"], &["run", "host"])),
+            (
+                "recipe-report",
+                report("What rdmaprep check RECIPE --format json writes", &["recipe"], &["image", "run", "host"]),
+            ),
             (
                 "preflight",
                 report("What rdmaprep preflight --format json writes", &["image", "run"], &["host", "recipe"]),

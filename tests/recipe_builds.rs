@@ -1,11 +1,17 @@
 //! Recipes on the real engine: several at once, a base that comes from a registry with a password, an image that is not what its
 //! recipe states, and an interrupt.
 
-#[path = "support/docker/mod.rs"]
-mod docker_support;
+#[allow(dead_code)]
+#[path = "support/docker/real_engine.rs"]
+mod real_engine;
+#[path = "support/docker/registry.rs"]
+mod registry;
 mod support;
+mod skipping {
+    pub use crate::support::say_skipped;
+}
 
-use docker_support::registry::{PASSWORD, Registry, USER};
+use registry::{PASSWORD, Registry, USER};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

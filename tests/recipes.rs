@@ -1,11 +1,12 @@
 //! Recipes on the command line: what is listed, what a name means, what is judged with no image at hand, and what a daemon that
 //! fails makes of several builds. Needs no engine.
 
-#[path = "support/docker/mod.rs"]
-mod docker_support;
+#[allow(dead_code)]
+#[path = "support/docker/mock_daemon.rs"]
+mod mock_daemon;
 mod support;
 
-use docker_support::mock_daemon::MockDaemon;
+use mock_daemon::MockDaemon;
 use serde_json::Value;
 use support::*;
 use tempfile::TempDir;

@@ -205,6 +205,7 @@ fn help_and_version() {
         ("help_explain", vec!["explain", "--help"]),
         ("help_targets", vec!["targets", "--help"]),
         ("help_job", vec!["job", "--help"]),
+        ("help_images", vec!["images", "--help"]),
     ] {
         let ran = run(rdmaprep().args(args).env("COLUMNS", "110"));
         insta::assert_snapshot!(name, ran.expect(0).stdout);

@@ -25,13 +25,25 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("devices", &["agent", "facts", "sysfs"]),
     ("loopback", &["agent", "devices", "facts", "sysfs"]),
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
-    ("recipe", &["fabric", "image"]),
+    ("recipe", &["fabric", "image", "targets", "versions"]),
     ("plan", &["fabric", "facts", "image", "inspect"]),
     ("dockerfile", &["plan"]),
     ("diff", &["facts"]),
     (
         "checks",
-        &["dockerfile", "fabric", "facts", "image", "inspect", "nccl_settings", "plan", "targets", "units", "versions"],
+        &[
+            "dockerfile",
+            "fabric",
+            "facts",
+            "image",
+            "inspect",
+            "nccl_settings",
+            "plan",
+            "recipe",
+            "targets",
+            "units",
+            "versions",
+        ],
     ),
     (
         "launch",
@@ -42,7 +54,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("saved_facts", &["facts"]),
     (
         "report",
-        &["checks", "devinfo", "diff", "explain", "facts", "nccl_log", "nccl_tests", "policy", "targets", "units"],
+        &[
+            "checks",
+            "devinfo",
+            "diff",
+            "explain",
+            "facts",
+            "nccl_log",
+            "nccl_tests",
+            "policy",
+            "recipe",
+            "targets",
+            "units",
+        ],
     ),
 ];
 

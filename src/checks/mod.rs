@@ -1,14 +1,15 @@
 //! Facts → findings. No I/O, no printing: a check reads facts and says what it found.
 //!
 //! [`REGISTRY`] (`registry.rs`) holds every check of an image with what it means, [`run::REGISTRY`] every check of a
-//! preflight, [`host::REGISTRY`] every check of a host, [`instance::REGISTRY`] those that a named instance type adds; a new
-//! check is a function and an entry there.
+//! preflight, [`host::REGISTRY`] every check of a host, [`instance::REGISTRY`] those that a named instance type adds,
+//! [`recipe::REGISTRY_OF_RECIPES`] those of an image that was built from a recipe; a new check is a function and an entry there.
 
 pub mod host;
 pub mod instance;
 mod loader;
 mod nccl;
 mod packages;
+pub mod recipe;
 mod registry;
 pub mod run;
 mod settings;
@@ -172,7 +173,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Image(run) => Some(run(subject).into_finding(check, subject.target)),
-            Judge::Run(_) | Judge::Host(_) | Judge::Instance(_) => None,
+            Judge::Run(_) | Judge::Host(_) | Judge::Instance(_) | Judge::Recipe(_) => None,
         })
         .collect()
 }

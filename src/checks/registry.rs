@@ -5,6 +5,7 @@
 use super::Severity::{self, Advice, Required};
 use super::host::{self, HostSubject};
 use super::instance::{self, InstanceSubject};
+use super::recipe::{self, RecipeSubject};
 use super::run::{self, RunSubject};
 use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
 use crate::targets::{TARGETS, Target};
@@ -47,6 +48,7 @@ pub(super) enum Judge {
     Host(fn(&HostSubject<'_>) -> Result<Outcome, Outcome>),
     /// `None`: there is nothing of the kind to look at.
     Instance(fn(&InstanceSubject<'_>) -> Option<Outcome>),
+    Recipe(fn(&RecipeSubject<'_>) -> Outcome),
 }
 
 impl Check {
@@ -70,6 +72,11 @@ impl Check {
         matches!(self.run, Judge::Host(_))
     }
 
+    /// Whether it judges an image by the recipe that it was built from.
+    pub fn is_of_a_recipe(&self) -> bool {
+        matches!(self.run, Judge::Recipe(_))
+    }
+
     /// What the check is for a target.
     pub fn severity_for(&self, target: &Target) -> Severity {
         self.exceptions.iter().find(|(id, _)| *id == target.id).map_or(self.severity, |(_, severity)| *severity)
@@ -81,9 +88,15 @@ impl Check {
     }
 }
 
-/// Every check there is: those of an image, then those of a preflight, of a host, and of an instance type.
+/// Every check there is: those of an image, then that of a recipe, then those of a preflight, of a host, and of an instance
+/// type.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    REGISTRY.iter().chain(run::REGISTRY).chain(host::REGISTRY).chain(instance::REGISTRY)
+    REGISTRY
+        .iter()
+        .chain(recipe::REGISTRY_OF_RECIPES)
+        .chain(run::REGISTRY)
+        .chain(host::REGISTRY)
+        .chain(instance::REGISTRY)
 }
 
 /// Finds a check by id.
@@ -485,7 +498,7 @@ mod tests {
         let host = serde_json::to_value(crate::checks::host::testing::good()).unwrap();
         for check in all() {
             let facts = match check.run {
-                Judge::Image(_) => vec![&image],
+                Judge::Image(_) | Judge::Recipe(_) => vec![&image],
                 Judge::Run(_) => vec![&run],
                 Judge::Host(_) => vec![&host],
                 Judge::Instance(_) => vec![&image, &run],

@@ -4,7 +4,8 @@ use super::destinations::{Destination, destinations, parse_destination, write_ev
 use super::error::{CliError, Exit};
 use super::judge::{JudgeArgs, verdict_exit};
 use super::output::{Output, write_json};
-use super::{Global, source};
+use super::{Global, recipes, source};
+use crate::checks::recipe::NOT_STATED;
 use crate::report::{RegistryListing, Report, Style, write_check, write_github, write_junit, write_list, write_sarif};
 use clap::{Args, ValueEnum};
 use std::io::{self, Write};
@@ -18,6 +19,7 @@ Examples:
   rdmaprep check docker-archive:train.tar.gz --format json > report.json
   rdmaprep check my/train:1 -o junit=report.xml -o sarif=report.sarif      text on stdout, and two files
   rdmaprep check my/train:1 --policy policy.toml --fail-on warn            what a team asks, and no warning
+  rdmaprep check egs-erdma-cuda12.1                     what a recipe states, without its image
   rdmaprep check --facts facts.json                                        saved by inspect --format json
   rdmaprep check --list";
 
@@ -25,8 +27,9 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
-    /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
-    #[arg(required_unless_present_any = ["list", "facts"])]
+    /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry). Or a recipe, to judge what it states:
+    /// its path, or the name of a shipped one (recipe:NAME where an image is called alike)
+    #[arg(value_name = "IMAGE|RECIPE", required_unless_present_any = ["list", "facts"])]
     image: Option<String>,
     /// Judge saved facts (inspect --format json) instead of an image
     #[arg(long, value_name = "FILE", conflicts_with = "image")]
@@ -68,22 +71,37 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
     }
     let destinations = destinations(args.format, ReportFormat::Text, &args.outputs)?;
     let judge = args.judge.load()?;
-    let facts = match &args.facts {
-        Some(path) => source::load_saved(path)?,
-        None => source::load_facts(args.image.as_deref().unwrap_or_default(), &args.source, global)?,
+    let image = args.image.as_deref().unwrap_or_default();
+    let report = match &args.facts {
+        Some(path) => judge.judge(&source::load_saved(path)?),
+        None => match recipes::find(image, global)? {
+            Some(found) => judge.judge_stated(&found.recipe, image),
+            None => judge.judge(&source::load_facts(image, &args.source, global)?),
+        },
     };
-    let report = judge.judge(&facts);
     write_everywhere(&destinations, output, |format, out, style| write_report(out, &report, format, args.all, style))?;
     Ok(verdict_exit(report.verdict))
 }
 
 fn write_report(out: &mut dyn Write, report: &Report, format: ReportFormat, all: bool, style: Style) -> io::Result<()> {
     match format {
-        ReportFormat::Text => write_check(out, report, all, style),
+        ReportFormat::Text => {
+            write_check(out, report, all, style)?;
+            write_rest(out, report)
+        }
         ReportFormat::Json => write_json(out, report),
         ReportFormat::Junit => write_junit(out, report),
         ReportFormat::Sarif => write_sarif(out, report),
         ReportFormat::Github => write_github(out, report),
+    }
+}
+
+/// Of a recipe alone: how to know what it does not say.
+fn write_rest(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let untold = report.findings.iter().find(|finding| finding.summary == NOT_STATED);
+    match untold.and_then(|finding| finding.remedy.as_ref()) {
+        Some(command) => writeln!(out, "only the image itself can show the rest: {command}"),
+        None => Ok(()),
     }
 }
 

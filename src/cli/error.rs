@@ -5,6 +5,7 @@ use crate::docker::build::BuildError;
 use crate::docker::config::ConfigError;
 use crate::docker::endpoint::EndpointError;
 use crate::docker::error::DockerError;
+use crate::docker::pull::PullError;
 use crate::docker::push::PushError;
 use crate::image::ImageError;
 use crate::image::reference::ReferenceError;
@@ -39,9 +40,10 @@ pub enum Exit {
     Interrupted,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
+impl Exit {
+    /// The number that the process ends with.
+    pub fn code(self) -> u8 {
+        match self {
             Exit::Ok => 0,
             Exit::ImageAtFault => 1,
             Exit::Usage => 2,
@@ -49,7 +51,13 @@ impl From<Exit> for ExitCode {
             Exit::Host => 4,
             Exit::TimeLimit => 5,
             Exit::Interrupted => 130,
-        })
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
     }
 }
 
@@ -108,6 +116,8 @@ pub enum CliError {
     )]
     BaseMoved { id: String },
     #[error("{0}")]
+    Pull(#[from] PullError),
+    #[error("{0}")]
     Push(#[from] PushError),
     #[error("starting the runtime")]
     Runtime { source: io::Error },
@@ -141,7 +151,8 @@ impl CliError {
             | CliError::Auth(_)
             | CliError::Spec(_)
             | CliError::Job(_)
-            | CliError::Plan(_) => Exit::Usage,
+            | CliError::Plan(_)
+            | CliError::Pull(PullError::Reference(_)) => Exit::Usage,
             CliError::CannotStart(_) => Exit::ImageAtFault,
             CliError::Registry(error) => registry_exit(error),
             CliError::Nowhere { source, .. } => registry_exit(source),
@@ -153,6 +164,7 @@ impl CliError {
             | CliError::Inspect { .. }
             | CliError::NoSuchImage { .. }
             | CliError::BaseMoved { .. }
+            | CliError::Pull(_)
             | CliError::Docker(_) => Exit::NotExamined,
             CliError::Build { error, cause } => build_exit(error, cause.as_ref()),
             CliError::Access(_)
@@ -171,6 +183,7 @@ impl CliError {
             CliError::Endpoint(error) => error.remedy(),
             CliError::Docker(error) => error.remedy(),
             CliError::Auth(error) | CliError::Registry(RegistryError::Auth(error)) => error.remedy(),
+            CliError::Pull(error) => error.remedy(),
             CliError::Push(error) => error.remedy(),
             CliError::Build { error, cause } => match cause {
                 Some(cause) => Some(cause.remedy.to_owned()),
@@ -257,8 +270,8 @@ fn build_exit(error: &BuildError, cause: Option<&crate::build_log::Cause>) -> Ex
     }
 }
 
-/// Writes an error with its causes on one line and the remedy below.
-pub fn report_error(error: &CliError, json: bool) {
+/// An error with its causes on one line, and what to do about it, a line each.
+pub fn describe(error: &CliError) -> (String, Vec<String>) {
     let (mut message, mut remedies) = (Vec::new(), Vec::new());
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -276,7 +289,12 @@ pub fn report_error(error: &CliError, json: bool) {
         message.push(cause.summary.clone());
     }
     remedies.extend(error.remedy());
-    let message = message.join(": ");
+    (message.join(": "), remedies)
+}
+
+/// Writes an error with its causes on one line and the remedy below.
+pub fn report_error(error: &CliError, json: bool) {
+    let (message, remedies) = describe(error);
     // The last word of a process whose stderr is gone cannot be said.
     let _ = if json {
         tracing::error!(remedy = remedies.join("\n"), "{message}");

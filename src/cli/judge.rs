@@ -1,6 +1,7 @@
 //! What `check`, `build` and `preflight` share: target, policy and bar → a report of an image's facts, or of a run.
 
 use super::error::{CliError, Exit};
+use crate::checks::recipe::{RecipeSubject, check_built, check_stated};
 use crate::checks::{
     Bar, Blame, Finding, HostSubject, InstanceSubject, Measured, RunOptions, RunSubject, Status, Subject, Verdict,
     check_host, check_image, check_instance, check_run,
@@ -9,7 +10,8 @@ use crate::facts::devices::DeviceFacts;
 use crate::facts::run::{AgentEnding, Ending, RunFacts};
 use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::{MinimumChange, Policy, PolicyUse, parse_policy};
-use crate::report::Report;
+use crate::recipe::Recipe;
+use crate::report::{RecipeIdentity, Report};
 use crate::targets::{self, ChosenInstance, Target, choose_instance};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -85,6 +87,25 @@ impl Judge {
         findings.extend(self.check_instance(&target, Some(facts), None, &Measured::NotAsked));
         let used = self.apply_policy(&mut findings, minimums);
         Report::new(facts, &target, findings, self.bar, used).on(self.instance.map(Into::into))
+    }
+
+    /// Judges an image that was built from a recipe.
+    pub fn judge_built(&self, facts: &ImageFacts, recipe: &Recipe) -> Report {
+        let (target, minimums) = self.adjusted();
+        let mut findings = check_image(&Subject { facts, target: &target });
+        findings.extend(check_built(&RecipeSubject { recipe, facts }, &target));
+        findings.extend(self.check_instance(&target, Some(facts), None, &Measured::NotAsked));
+        let used = self.apply_policy(&mut findings, minimums);
+        let report = Report::new(facts, &target, findings, self.bar, used).on(self.instance.map(Into::into));
+        Report { recipe: Some(RecipeIdentity::new(recipe)), ..report }
+    }
+
+    /// Judges what a recipe states; `call` is what a command line names it by.
+    pub fn judge_stated(&self, recipe: &Recipe, call: &str) -> Report {
+        let (target, minimums) = self.adjusted();
+        let mut findings = check_stated(recipe, call, &target);
+        let used = self.apply_policy(&mut findings, minimums);
+        Report::of_recipe(recipe, &target, findings, self.bar, used)
     }
 
     /// The target under the policy, and what that changed.

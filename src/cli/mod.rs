@@ -9,12 +9,14 @@ mod devices;
 mod diff;
 mod error;
 mod explain;
+mod images;
 mod inspect;
 mod job;
 mod judge;
 mod output;
 mod preflight;
 mod progress;
+mod recipes;
 mod render;
 mod source;
 mod swap;
@@ -33,6 +35,7 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-erdma     swap its RDMA userspace, check, show what changed
   rdmaprep render my/train:1 > Dockerfile           only write the Dockerfile
   docker save my/train:1 -o t.tar && rdmaprep check t.tar      in a CI job without Docker
+  rdmaprep build cuda-12.4-ubuntu22.04              the same from a shipped recipe; rdmaprep images lists them
   rdmaprep preflight my/train:1-erdma               launch it with this host's GPUs and run an NCCL all-reduce in it
   rdmaprep devices --check                          can a job use this host's RDMA devices?
   rdmaprep job my/train:1-erdma --for pytorchjob -- torchrun train.py      the manifest to submit
@@ -102,6 +105,8 @@ enum Command {
     Render(render::RenderArgs),
     /// Render, build through the Docker API, check the result and show what changed
     Build(build::BuildArgs),
+    /// Show the recipes that are shipped, or all that one states
+    Images(images::ImagesArgs),
     /// Show what differs between two images that matters here
     Diff(diff::DiffArgs),
     /// Launch an image as a job would be, run an NCCL all-reduce in it and judge what happens
@@ -137,6 +142,7 @@ pub fn run() -> Exit {
         Command::Explain(args) => explain::run(args, &mut output),
         Command::Render(args) => render::run(args, &cli.global, &mut output),
         Command::Build(args) => build::run(args, &cli.global, &mut output),
+        Command::Images(args) => images::run(args, &mut output),
         Command::Diff(args) => diff::run(args, &cli.global, &mut output),
         Command::Preflight(args) => preflight::run(args, &cli.global, &mut output),
         Command::Job(args) => job::run(args, &cli.global, &mut output),

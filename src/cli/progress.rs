@@ -2,6 +2,7 @@
 
 use super::Global;
 use crate::docker::build::BuildEvent;
+use crate::docker::pull::PullEvent;
 use crate::docker::push::PushEvent;
 use crate::units::{Bytes, Elapsed};
 use clap::ValueEnum;
@@ -32,6 +33,8 @@ pub struct Progress {
     steps: HashMap<u32, String>,
     /// Steps whose start was shown.
     said: HashSet<u32>,
+    /// Name of the recipe, where several are built at once.
+    of: Option<String>,
 }
 
 /// Shortest time of a step that is worth a line.
@@ -56,15 +59,26 @@ impl Progress {
             }
             ProgressMode::Auto | ProgressMode::Plain => Sink::Plain,
         };
-        Progress { sink, steps: HashMap::new(), said: HashSet::new() }
+        Progress { sink, steps: HashMap::new(), said: HashSet::new(), of: None }
+    }
+
+    /// Progress of one of several builds at once: every line begins with its name, and there is no live line.
+    pub fn of_one(name: &str, mode: ProgressMode, global: &Global) -> Progress {
+        let mode = match mode {
+            ProgressMode::Auto => ProgressMode::Plain,
+            ProgressMode::Plain | ProgressMode::Json => mode,
+        };
+        let mut progress = Progress::new(mode, global);
+        progress.of = Some(name.to_owned());
+        progress
     }
 
     /// Says what goes on outside the build.
     pub fn phase(&self, text: &str) {
         match &self.sink {
             Sink::Live(bar) => bar.set_message(text.to_owned()),
-            Sink::Plain => line(text),
-            Sink::Json => json(&serde_json::json!({"event": "phase", "text": text})),
+            Sink::Plain => self.line(text),
+            Sink::Json => self.json(&serde_json::json!({"event": "phase", "text": text})),
             Sink::Silent => {}
         }
     }
@@ -72,7 +86,7 @@ impl Progress {
     /// Shows one event of a build.
     pub fn build_event(&mut self, event: &BuildEvent) {
         match &self.sink {
-            Sink::Json => return json(event),
+            Sink::Json => return self.json(event),
             Sink::Silent => return,
             Sink::Live(_) | Sink::Plain => {}
         }
@@ -101,7 +115,7 @@ impl Progress {
                     let heading = step.and_then(|step| self.steps.get(&step)).map_or("", String::as_str);
                     bar.set_message(format!("{heading}  {text}"));
                 }
-                _ => line(&format!("  | {text}")),
+                _ => self.line(&format!("  | {text}")),
             },
             BuildEvent::Progress { item, current, total, done, .. } => {
                 if let Sink::Live(bar) = &self.sink
@@ -118,7 +132,7 @@ impl Progress {
     /// Shows one event of a push.
     pub fn push_event(&self, event: &PushEvent) {
         match (&self.sink, event) {
-            (Sink::Json, event) => json(event),
+            (Sink::Json, event) => self.json(event),
             (Sink::Live(bar), PushEvent::Progress { status, current_bytes, total_bytes }) => {
                 bar.set_message(format!("{status}  {}", share(*current_bytes, *total_bytes)));
             }
@@ -127,11 +141,56 @@ impl Progress {
         }
     }
 
+    /// Shows one event of a pull.
+    pub fn pull_event(&self, event: &PullEvent) {
+        match (&self.sink, event) {
+            (Sink::Json, event) => self.json(event),
+            (Sink::Live(bar), PullEvent::Progress { current_bytes, total_bytes }) => {
+                bar.set_message(format!("pulling  {}", share(*current_bytes, *total_bytes)));
+            }
+            (Sink::Live(_) | Sink::Plain, PullEvent::Status { line }) => self.say(line),
+            (Sink::Plain, PullEvent::Progress { .. }) | (Sink::Silent, _) => {}
+        }
+    }
+
     fn say(&self, text: &str) {
         match &self.sink {
             Sink::Live(bar) => bar.set_message(text.to_owned()),
-            Sink::Plain => line(text),
+            Sink::Plain => self.line(text),
             Sink::Json | Sink::Silent => {}
+        }
+    }
+
+    /// Says why one of several builds ended; those who want only errors want this.
+    pub fn error(&self, message: &str, remedy: &[String]) {
+        if let Sink::Json = self.sink {
+            return self.json(&serde_json::json!({"event": "error", "message": message, "remedy": remedy}));
+        }
+        self.line(&format!("error: {message}"));
+        remedy.iter().for_each(|line| self.line(&format!("  {line}")));
+    }
+
+    /// One line of text, with the recipe's name before it where there are several.
+    pub fn line(&self, text: &str) {
+        match &self.of {
+            Some(name) => line(&format!("{name}: {text}")),
+            None => line(text),
+        }
+    }
+
+    /// One line of JSON, with the recipe's name in it where there are several.
+    fn json(&self, value: &impl serde::Serialize) {
+        let text = match &self.of {
+            None => serde_json::to_string(value),
+            Some(name) => serde_json::to_value(value).map(|mut value| {
+                if let Some(map) = value.as_object_mut() {
+                    map.insert("recipe".into(), name.as_str().into());
+                }
+                value.to_string()
+            }),
+        };
+        if let Ok(text) = text {
+            line(&text);
         }
     }
 
@@ -183,15 +242,9 @@ fn share(current: u64, total: Option<u64>) -> String {
     }
 }
 
+/// Writes a line; progress that nobody can read any more is not worth an error.
 fn line(text: &str) {
-    // Progress that nobody can read any more is not worth an error.
     let _ = writeln!(io::stderr(), "{text}");
-}
-
-fn json(value: &impl serde::Serialize) {
-    if let Ok(text) = serde_json::to_string(value) {
-        line(&text);
-    }
 }
 
 #[cfg(test)]

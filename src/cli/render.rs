@@ -2,6 +2,7 @@
 
 use super::error::{CliError, Exit};
 use super::output::Output;
+use super::recipes::RecipeArgs;
 use super::swap::{self, Subject, SwapArgs};
 use super::{Global, source};
 use crate::dockerfile::render_dockerfile;
@@ -13,12 +14,13 @@ const EXAMPLES: &str = "\
 Examples:
   rdmaprep render my/train:1 > Dockerfile
   rdmaprep render my/train:1 -o context --key vendor.asc     Dockerfile and key, ready for docker build context
-  rdmaprep render train.tar                                  from an archive, without Docker";
+  rdmaprep render train.tar                                  from an archive, without Docker
+  rdmaprep render recipe:cuda-12.4-ubuntu22.04               of a recipe's base, which its registry is asked for";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RenderArgs {
-    /// Image (NAME of the daemon, or an archive), or a recipe.toml
+    /// Image (NAME of the daemon, or an archive), or a recipe: its path, or the name of a shipped one (rdmaprep images)
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "facts")]
     subject: Option<String>,
     /// Start from saved facts (inspect --format json) instead of an image
@@ -27,6 +29,8 @@ pub struct RenderArgs {
     /// Write Dockerfile and key into this directory instead of the Dockerfile to stdout
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    recipe: RecipeArgs,
     #[command(flatten)]
     swap: SwapArgs,
     #[command(flatten)]
@@ -40,7 +44,7 @@ pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Ex
             (Subject::image(source::parse(&facts.image.reference)?), facts)
         }
         None => {
-            let subject = swap::read_subject(args.subject.as_deref().unwrap_or_default())?;
+            let subject = swap::read_subject(args.subject.as_deref().unwrap_or_default(), &args.recipe, global)?;
             let facts = source::load_facts(&subject.base.to_string(), &args.source, global)?;
             (subject, facts)
         }

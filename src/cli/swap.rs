@@ -1,16 +1,18 @@
 //! What `render` and `build` share: IMAGE or RECIPE and the options of the swap → facts and plan.
 
+use super::Global;
 use super::error::CliError;
+use super::recipes::{self, Found, RecipeArgs};
 use super::source::{self, LayerCache};
 use crate::docker::engine::Engine;
 use crate::fabric::{Fabric, RepositoryChoice};
 use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
 use crate::plan::{KeyFile, SwapOptions, SwapPlan, plan_swap};
-use crate::recipe::{Recipe, parse_recipe};
+use crate::recipe::{Kind, Recipe};
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the swap")]
@@ -42,7 +44,7 @@ pub struct SwapArgs {
 pub struct Subject {
     /// Reference of the base image.
     pub base: Reference,
-    recipe: Option<(String, Recipe)>,
+    recipe: Option<Found>,
 }
 
 impl Subject {
@@ -51,11 +53,28 @@ impl Subject {
         Subject { base, recipe: None }
     }
 
+    /// The base of a recipe.
+    pub fn recipe(found: Found, args: &RecipeArgs) -> Result<Subject, CliError> {
+        if found.recipe.kind == Kind::Ready {
+            let image = found.recipe.base();
+            let (origin, fabric) = (&found.origin, found.recipe.fabric.title);
+            return Err(CliError::Usage(format!(
+                "{origin}: its image is ready for {fabric}: there is nothing to swap\n  rdmaprep check {image}"
+            )));
+        }
+        Ok(Subject { base: Reference::Name(found.image(args)?), recipe: Some(found) })
+    }
+
+    /// The recipe, where the user named one.
+    pub fn found(&self) -> Option<&Found> {
+        self.recipe.as_ref()
+    }
+
     /// Refuses a recipe that is for another fabric than the target's.
     pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
         match &self.recipe {
-            Some((name, recipe)) if recipe.fabric.id != fabric.id => Err(CliError::Usage(format!(
-                "recipe {name} is for {}, and the target has {}\n  choose another --target",
+            Some(Found { origin, recipe }) if recipe.fabric.id != fabric.id => Err(CliError::Usage(format!(
+                "recipe {origin} is for {}, and the target has {}\n  choose another --target",
                 recipe.fabric.title, fabric.title
             ))),
             Some(_) | None => Ok(()),
@@ -63,17 +82,15 @@ impl Subject {
     }
 }
 
-/// Reads IMAGE|RECIPE: a file that ends in `.toml`, or a directory with a `recipe.toml`, is a recipe.
-pub fn read_subject(text: &str) -> Result<Subject, CliError> {
-    let path = Path::new(text);
-    let file = if path.join("recipe.toml").is_file() { path.join("recipe.toml") } else { path.to_owned() };
-    if file.extension().is_none_or(|extension| extension != "toml") {
-        return Ok(Subject::image(source::parse(text)?));
+/// Reads IMAGE|RECIPE.
+pub fn read_subject(text: &str, args: &RecipeArgs, global: &Global) -> Result<Subject, CliError> {
+    match recipes::find(text, global)? {
+        Some(found) => Subject::recipe(found, args),
+        None if args.region.is_some() => {
+            Err(CliError::Usage(format!("--region is for a recipe, and {text} is an image\n  leave it out")))
+        }
+        None => Ok(Subject::image(source::parse(text)?)),
     }
-    let name = file.display().to_string();
-    let content = std::fs::read_to_string(&file).map_err(|source| CliError::File { path: name.clone(), source })?;
-    let recipe = parse_recipe(&content).map_err(|source| CliError::Recipe { path: name.clone(), source })?;
-    Ok(Subject { base: Reference::Name(recipe.base.clone()), recipe: Some((name, recipe)) })
 }
 
 /// Everything that a Dockerfile and a build need.
@@ -88,10 +105,10 @@ pub struct Swap {
 impl SwapArgs {
     /// Plans the swap of an image whose facts are known, to the fabric of a recipe or else the given one.
     pub fn plan(&self, subject: &Subject, fabric: &'static Fabric, facts: ImageFacts) -> Result<Swap, CliError> {
-        let recipe = subject.recipe.as_ref().map(|(_, recipe)| recipe);
+        let recipe = subject.recipe.as_ref().map(|found| &found.recipe);
         let fabric = recipe.map_or(fabric, |recipe| recipe.fabric);
-        if let Some((name, recipe)) = &subject.recipe {
-            check_distro(name, recipe, &facts)?;
+        if let Some(found) = &subject.recipe {
+            check_distro(&found.origin, &found.recipe, &facts)?;
         }
         let key = match &self.key {
             Some(path) => {

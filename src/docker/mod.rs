@@ -1,13 +1,13 @@
 //! The Docker engine, and nothing but it: this is the only place that uses the client library.
 //!
-//! Input: where the daemon is, and what to do with it. Output: descriptions of images, their archives, builds and
+//! Input: where the daemon is, and what to do with it. Output: descriptions of images, their archives, builds, pulls and
 //! pushes, with errors that name the endpoint and a remedy.
 //!
 //! - [`config`], [`endpoint`], [`address`], [`context_store`]: the settings of the Docker client, and the daemon's address
 //! - [`engine`], [`image`], `save`, `ssh`: the connection, and the images behind it
 //! - [`context`], [`build`], `buildkit`, `classic`, `podman`: building
 //! - [`container`], [`container_output`], [`upload`]: running one container and listening to it
-//! - [`auth`], [`push`], [`mod@reference`]: registries
+//! - [`auth`], [`pull`], [`push`], [`mod@reference`]: registries
 
 pub mod address;
 pub mod auth;
@@ -27,6 +27,7 @@ pub mod image;
 mod leftovers;
 mod log_lines;
 mod podman;
+pub mod pull;
 pub mod push;
 pub mod redact;
 pub mod reference;

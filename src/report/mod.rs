@@ -9,6 +9,7 @@ mod junit;
 pub mod loopback;
 mod nccl_tests;
 mod printf;
+mod recipes;
 mod registry;
 mod run;
 mod run_text;
@@ -24,6 +25,7 @@ pub use explanation::write_log_explanation;
 pub use github::write_github;
 pub use junit::write_junit;
 pub use nccl_tests::write_nccl_tests;
+pub use recipes::{RecipeEntry, RecipeListing, write_recipe, write_recipes};
 pub use registry::{CheckEntry, RegistryListing, write_explanation, write_list};
 pub use run::{MeasuredReport, RowReport, RunReport, SocketReport};
 pub use run_text::write_preflight;
@@ -38,6 +40,7 @@ use crate::facts::devices::DeviceFacts;
 use crate::facts::run::RunFacts;
 use crate::facts::{ImageFacts, ImageIdentity};
 use crate::policy::PolicyUse;
+use crate::recipe::{Kind, Recipe};
 use crate::targets::Target;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -64,9 +67,12 @@ pub struct Report {
     /// What a policy changed; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyUse>,
-    /// The image; absent where a host was judged.
+    /// The image; absent where a host was judged, or a recipe alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageIdentity>,
+    /// The recipe that the image was built from, or that was judged with no image at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<RecipeIdentity>,
     pub findings: Vec<Finding>,
     /// The run of a preflight; absent where only the image was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,6 +80,22 @@ pub struct Report {
     /// The host that was judged; absent where an image was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<DeviceFacts>,
+}
+
+/// Which recipe it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RecipeIdentity {
+    pub name: String,
+    pub kind: Kind,
+    /// The image that it names; `{region}` stands for what `--region` gives.
+    pub image: String,
+}
+
+impl RecipeIdentity {
+    pub fn new(recipe: &Recipe) -> RecipeIdentity {
+        RecipeIdentity { name: recipe.name.clone(), kind: recipe.kind, image: recipe.base().to_owned() }
+    }
 }
 
 impl Report {
@@ -102,6 +124,17 @@ impl Report {
         Report { image: Some(image), run: Some(run), ..report }
     }
 
+    /// The report of what a recipe states.
+    pub fn of_recipe(
+        recipe: &Recipe,
+        target: &Target,
+        findings: Vec<Finding>,
+        fail_on: Bar,
+        policy: Option<PolicyUse>,
+    ) -> Report {
+        Report { recipe: Some(RecipeIdentity::new(recipe)), ..Report::bare(target, findings, fail_on, policy) }
+    }
+
     /// The report of a host's devices.
     pub fn of_host(
         host: DeviceFacts,
@@ -124,6 +157,7 @@ impl Report {
             fail_on,
             policy,
             image: None,
+            recipe: None,
             findings,
             run: None,
             host: None,
@@ -142,13 +176,16 @@ impl Report {
         }
     }
 
-    /// What was judged: the image's reference, or `host:` with a name or the directory of a captured tree.
+    /// What was judged: the image's reference, `host:` with a name or the directory of a captured tree, or `recipe:` and a name.
     fn subject(&self) -> String {
         match (&self.image, &self.host) {
             (Some(image), _) => image.reference.clone(),
             (None, Some(host)) if host.is_live => format!("host:{}", host.hostname.as_deref().unwrap_or("localhost")),
             (None, Some(host)) => format!("host:{}", host.root),
-            (None, None) => "nothing".to_owned(),
+            (None, None) => match &self.recipe {
+                Some(recipe) => format!("recipe:{}", recipe.name),
+                None => "nothing".to_owned(),
+            },
         }
     }
 

@@ -20,7 +20,8 @@ pub struct RegistryListing {
 pub struct CheckEntry {
     #[serde(flatten)]
     check: &'static Check,
-    /// What it judges: `image`, the run of a `preflight`, `host`, or what an `instance` type asks of them.
+    /// What it judges: `image`, an image by its `recipe`, the run of a `preflight`, `host`, or what an `instance` type asks of
+    /// them.
     judges: &'static str,
     /// Target → what the check is for it.
     severity_by_target: BTreeMap<&'static str, Severity>,
@@ -52,6 +53,7 @@ impl CheckEntry {
 fn judges(check: &Check) -> &'static str {
     match (check.is_of_a_run(), check.is_of_a_host()) {
         _ if check.is_of_an_instance() => "instance",
+        _ if check.is_of_a_recipe() => "recipe",
         (true, _) => "preflight",
         (_, true) => "host",
         _ => "image",
@@ -80,6 +82,7 @@ pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io
         "preflight" => "the run of a preflight",
         "host" => "the devices of a host",
         "instance" => "an image or a run for an instance type (--instance)",
+        "recipe" => "an image that was built from a recipe",
         _ => "an image",
     };
     writeln!(out, "{}  {}", style.bold(check.id), check.about)?;

@@ -70,7 +70,9 @@ fn checks_of(report: &Report) -> Vec<&'static Check> {
         (true, _) => report.host.is_some(),
         (false, of_run) => report.host.is_none() && (report.run.is_some() || !of_run),
     };
-    checks::all().filter(|check| counts(check)).collect()
+    // That of a recipe needs an image that was built from one.
+    let is_of_a_build = report.recipe.is_some() && report.image.is_some();
+    checks::all().filter(|check| counts(check) && (is_of_a_build || !check.is_of_a_recipe())).collect()
 }
 
 fn rules(report: &Report) -> Vec<Value> {

@@ -8,6 +8,7 @@ mod tests {
     use crate::facts::devices::{self, DeviceFacts};
     use crate::facts::loopback::{LoopbackReport, SCHEMA_VERSION as LOOPBACK_VERSION};
     use crate::facts::{self, ImageFacts};
+    use crate::report::recipes::{RecipeListing, SCHEMA_VERSION as RECIPES_VERSION};
     use crate::report::targets::TARGETS_VERSION;
     use crate::report::{self, InstanceListing, Report, TargetListing};
     use schemars::JsonSchema;
@@ -75,10 +76,21 @@ mod tests {
         };
         for (name, made) in [
             ("facts", schema::<ImageFacts>("What rdmaprep inspect --format json writes", facts::SCHEMA_VERSION)),
-            ("report", report("What rdmaprep check --format json writes", &["image"], &["run", "host"])),
-            ("preflight", report("What rdmaprep preflight --format json writes", &["image", "run"], &["host"])),
+            ("report", report("What rdmaprep check IMAGE --format json writes", &["image"], &["run", "host"])),
+            (
+                "recipe-report",
+                report("What rdmaprep check RECIPE --format json writes", &["recipe"], &["image", "run", "host"]),
+            ),
+            (
+                "preflight",
+                report("What rdmaprep preflight --format json writes", &["image", "run"], &["host", "recipe"]),
+            ),
             ("devices", schema::<DeviceFacts>("What rdmaprep devices --format json writes", devices::SCHEMA_VERSION)),
-            ("host-report", report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run"])),
+            (
+                "host-report",
+                report("What rdmaprep devices --check --format json writes", &["host"], &["image", "run", "recipe"]),
+            ),
+            ("images", schema::<RecipeListing>("What rdmaprep images --format json writes", RECIPES_VERSION)),
             (
                 "loopback",
                 schema::<LoopbackReport>("What rdmaprep devices --loopback --format json writes", LOOPBACK_VERSION),

@@ -121,7 +121,9 @@ fn write_finding(out: &mut dyn Write, finding: &Finding, style: Style) -> io::Re
 
 /// The findings of a run that say the same of what is not known.
 fn same_unknown<'a>(report: &'a Report, finding: &Finding) -> Vec<&'a Finding> {
-    if report.run.is_none() || finding.status != Status::Unknown {
+    // Nor is what a recipe cannot say, where there is no image.
+    let is_of_recipe_alone = report.recipe.is_some() && report.image.is_none();
+    if (report.run.is_none() && !is_of_recipe_alone) || finding.status != Status::Unknown {
         return Vec::new();
     }
     let alike = |other: &&Finding| other.status == Status::Unknown && other.summary == finding.summary;

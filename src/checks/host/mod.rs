@@ -37,7 +37,7 @@ pub fn check_host(subject: &HostSubject<'_>) -> Vec<Finding> {
             Judge::Host(run) => {
                 Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target))
             }
-            Judge::Image(_) | Judge::Run(_) | Judge::Instance(_) => None,
+            Judge::Image(_) | Judge::Run(_) | Judge::Instance(_) | Judge::Recipe(_) => None,
         })
         .collect()
 }

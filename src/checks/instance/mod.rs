@@ -39,7 +39,7 @@ pub fn check_instance(subject: &InstanceSubject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Instance(run) => Some(run(subject)?.into_finding(check, subject.target)),
-            Judge::Image(_) | Judge::Run(_) | Judge::Host(_) => None,
+            Judge::Image(_) | Judge::Run(_) | Judge::Host(_) | Judge::Recipe(_) => None,
         })
         .collect()
 }

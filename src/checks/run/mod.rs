@@ -55,7 +55,7 @@ pub fn check_run(subject: &RunSubject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|check| match check.run {
             Judge::Run(run) => Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target)),
-            Judge::Image(_) | Judge::Host(_) | Judge::Instance(_) => None,
+            Judge::Image(_) | Judge::Host(_) | Judge::Instance(_) | Judge::Recipe(_) => None,
         })
         .collect()
 }

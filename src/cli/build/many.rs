@@ -1,0 +1,285 @@
+//! Several recipes at once: each is built whatever becomes of the others, and a table says what came of all.
+
+use super::one::{self, BuildResult, Workbench};
+use super::{BuildArgs, tags_of};
+use crate::checks::Verdict;
+use crate::cli::error::{CliError, Exit, describe};
+use crate::cli::inspect::Format;
+use crate::cli::output::Output;
+use crate::cli::progress::Progress;
+use crate::cli::recipes::{self, Found, RecipeArgs};
+use crate::cli::swap::Subject;
+use crate::cli::{Global, block_on};
+use crate::plan::PlanError;
+use crate::recipe::{Kind, REGION};
+use crate::report::write_check;
+use crate::units::Elapsed;
+use futures_util::StreamExt;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The whole result, as `--format json` writes it.
+#[derive(Debug, Serialize)]
+struct ManyResult {
+    schema_version: u32,
+    /// That of the process.
+    exit_code: u8,
+    recipes: Vec<Row>,
+}
+
+/// What came of one recipe.
+#[derive(Debug, Serialize)]
+struct Row {
+    recipe: String,
+    /// The image that the recipe names.
+    base: String,
+    result: Outcome,
+    /// What `build` of this recipe alone would have ended with.
+    exit_code: u8,
+    /// Of the image that was built.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<Verdict>,
+    time_ms: u64,
+    /// What went wrong, in a line; or why nothing was built.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    remedy: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    build: Option<BuildResult>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Built,
+    Failed,
+    /// There is nothing to build.
+    Skipped,
+    /// An interrupt came before, or meanwhile.
+    Interrupted,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Built => "built",
+            Outcome::Failed => "FAILED",
+            Outcome::Skipped => "skipped",
+            Outcome::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// The exit code of several builds: that of what is known best to need somebody's hand.
+///
+/// An interrupt stands above all. An image that is at fault stands above a recipe or usage that is, then come the host and a time
+/// limit. What is only not known comes last.
+fn worst(exits: impl IntoIterator<Item = Exit>) -> Exit {
+    let rank = |exit: &Exit| match exit {
+        Exit::Ok => 0,
+        Exit::NotExamined => 1,
+        Exit::TimeLimit => 2,
+        Exit::Host => 3,
+        Exit::Usage => 4,
+        Exit::ImageAtFault => 5,
+        Exit::Interrupted => 6,
+    };
+    exits.into_iter().max_by_key(rank).unwrap_or(Exit::Ok)
+}
+
+pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    if !args.tags.is_empty() {
+        let hint = "leave -t out: each recipe gives its own name, and --tag-prefix goes before it";
+        return Err(CliError::Usage(format!("one name cannot be given to several images\n  {hint}")));
+    }
+    let found = collect(args, global)?;
+    check_tags(args, &found)?;
+    let judge = args.judge.load()?;
+    args.judge.target.fabric.vendor_mirrors().map_err(PlanError::from)?;
+    let rows = block_on(async {
+        let bench = Workbench::open(args, global, &judge).await?;
+        let work = found.iter().map(|found| make(args, global, &bench, found));
+        let mut rows: Vec<(Row, Exit)> =
+            futures_util::stream::iter(work).buffer_unordered(args.jobs.get()).collect().await;
+        // They end as they please, and are shown by name.
+        rows.sort_by(|(one, _), (other, _)| one.recipe.cmp(&other.recipe));
+        Ok(rows)
+    })?;
+    let exit = worst(rows.iter().map(|(_, exit)| *exit));
+    let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
+    match args.format {
+        Format::Json => output.json(&ManyResult { schema_version: 1, exit_code: exit.code(), recipes: rows }),
+        Format::Text => output.write(|out, style| {
+            for row in &rows {
+                if let Some(build) = row.build.as_ref().filter(|build| build.report.verdict != Verdict::Pass) {
+                    write_check(out, &build.report, false, style)?;
+                    writeln!(out)?;
+                }
+            }
+            write_table(out, &rows)
+        }),
+    }
+    Ok(exit)
+}
+
+/// The recipes that are meant, each once.
+fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
+    let mut all: Vec<Found> = Vec::new();
+    if args.all && args.subjects.is_empty() {
+        all = recipes::all_shipped()?;
+    }
+    for text in &args.subjects {
+        if args.all {
+            all.extend(recipes::all_in(Path::new(text))?);
+            continue;
+        }
+        match recipes::find(text, global)? {
+            Some(found) => all.push(found),
+            None => {
+                let hint = "only recipes are built several at once; give an image to a command of its own";
+                return Err(CliError::Usage(format!("{text} is an image\n  {hint}")));
+            }
+        }
+    }
+    if args.recipe.region.is_some() && !all.iter().any(|found| found.recipe.base().contains(REGION)) {
+        return Err(CliError::Usage("none of the recipes has an image per region\n  leave --region out".into()));
+    }
+    Ok(all)
+}
+
+/// Refuses recipes whose images would have the same name: the later one would take it from the other.
+fn check_tags(args: &BuildArgs, all: &[Found]) -> Result<(), CliError> {
+    let prefix = args.tag_prefix.as_deref().unwrap_or_default();
+    for (at, found) in all.iter().enumerate() {
+        let Some(tag) = found.recipe.default_tag().filter(|_| found.recipe.kind == Kind::Base) else { continue };
+        let is_same = |other: &&Found| other.recipe.default_tag().as_ref() == Some(&tag);
+        if let Some(other) = all[..at].iter().find(is_same) {
+            return Err(CliError::Usage(format!(
+                "{} and {} would both be {prefix}{tag}\n  set tag in one of them",
+                other.origin, found.origin
+            )));
+        }
+    }
+    Ok(())
+}
+
+async fn make(args: &BuildArgs, global: &Global, bench: &Workbench<'_>, found: &Found) -> (Row, Exit) {
+    let started = Instant::now();
+    let name = &found.recipe.name;
+    let mut row = Row {
+        recipe: name.clone(),
+        base: found.recipe.base().to_owned(),
+        result: Outcome::Skipped,
+        exit_code: 0,
+        verdict: None,
+        time_ms: 0,
+        message: None,
+        remedy: Vec::new(),
+        build: None,
+    };
+    if found.recipe.kind == Kind::Ready {
+        row.message = Some(format!("ready for {}: there is nothing to swap", found.recipe.fabric.title));
+        return (row, Exit::Ok);
+    }
+    let mut progress = Progress::of_one(name, args.progress, global);
+    let exit = match swap(args, bench, found, &mut progress).await {
+        Ok(built) => {
+            let exit = built.exit();
+            row.result = Outcome::Built;
+            row.verdict = Some(built.result.report.verdict);
+            row.message = built.describe_damage();
+            row.build = Some(built.result);
+            exit
+        }
+        Err(error) => {
+            let exit = error.exit();
+            row.result = if exit == Exit::Interrupted { Outcome::Interrupted } else { Outcome::Failed };
+            let (message, remedy) = describe(&error);
+            if exit != Exit::Interrupted {
+                progress.error(&message, &remedy);
+            }
+            (row.message, row.remedy) = (Some(message), remedy);
+            exit
+        }
+    };
+    row.exit_code = exit.code();
+    row.time_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    (row, exit)
+}
+
+async fn swap(
+    args: &BuildArgs,
+    bench: &Workbench<'_>,
+    found: &Found,
+    progress: &mut Progress,
+) -> Result<one::Built, CliError> {
+    if bench.is_stopped() {
+        return Err(CliError::Interrupted);
+    }
+    // The region is for those that have one.
+    let region = args.recipe.region.clone().filter(|_| found.recipe.base().contains(REGION));
+    let subject = Subject::recipe(found.clone(), &RecipeArgs { region })?;
+    subject.check_fabric(args.judge.target.fabric)?;
+    let tags = tags_of(args, &subject)?;
+    bench.make(&subject, &tags, progress).await
+}
+
+/// Writes a line per recipe.
+fn write_table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    let head = ["RECIPE", "RESULT", "VERDICT", "TIME", "IMAGE OR REASON"].map(str::to_owned);
+    let lines = rows.iter().map(|row| {
+        let verdict = match row.verdict {
+            Some(Verdict::Pass) => "pass",
+            Some(Verdict::Fail) => "FAIL",
+            Some(Verdict::Unknown) => "unknown",
+            None => "-",
+        };
+        let id = row.build.as_ref().map(|build| build.image_id.clone());
+        let what: Vec<String> = id.into_iter().chain(row.message.clone()).collect();
+        [
+            row.recipe.clone(),
+            row.result.word().to_owned(),
+            verdict.to_owned(),
+            if row.time_ms == 0 { "-".to_owned() } else { Elapsed(Duration::from_millis(row.time_ms)).to_string() },
+            what.join("  "),
+        ]
+    });
+    let lines: Vec<[String; 5]> = std::iter::once(head).chain(lines).collect();
+    let widths: Vec<usize> =
+        (0..5).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
+    for line in &lines {
+        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
+    }
+    let count = |outcome| rows.iter().filter(|row| row.result == outcome).count();
+    let parts: Vec<String> = [Outcome::Built, Outcome::Failed, Outcome::Skipped, Outcome::Interrupted]
+        .into_iter()
+        .filter(|outcome| count(*outcome) > 0)
+        .map(|outcome| format!("{} {}", count(outcome), outcome.word().to_lowercase()))
+        .collect();
+    writeln!(out, "{}", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_of_several() {
+        for (exits, expected) in [
+            (vec![], Exit::Ok),
+            (vec![Exit::Ok, Exit::NotExamined], Exit::NotExamined),
+            (vec![Exit::NotExamined, Exit::TimeLimit], Exit::TimeLimit),
+            (vec![Exit::Host, Exit::TimeLimit], Exit::Host),
+            (vec![Exit::Usage, Exit::Host], Exit::Usage),
+            (vec![Exit::Ok, Exit::ImageAtFault, Exit::Usage], Exit::ImageAtFault),
+            (vec![Exit::Interrupted, Exit::ImageAtFault], Exit::Interrupted),
+        ] {
+            assert_eq!(worst(exits.clone()), expected, "{exits:?}");
+        }
+    }
+}

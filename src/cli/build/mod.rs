@@ -1,0 +1,153 @@
+//! `rdmaprep build`: render, build, check the result, show what changed, push. One image, or several recipes at once.
+
+mod many;
+mod one;
+
+use super::error::{CliError, Exit};
+use super::inspect::Format;
+use super::judge::JudgeArgs;
+use super::output::Output;
+use super::progress::{Progress, ProgressMode};
+use super::recipes::RecipeArgs;
+use super::swap::{self, Subject, SwapArgs};
+use super::{Global, block_on};
+use crate::image::reference::is_image_name;
+use crate::plan::PlanError;
+use clap::{Args, ValueEnum};
+use one::{Workbench, write_built};
+use std::num::NonZeroUsize;
+
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep build my/train:1 -t my/train:1-erdma
+  rdmaprep build my/train:1 -t reg.example.com/train:1-erdma --push     push if the result passed
+  rdmaprep build my/train:1 -t my/train:1-erdma --vpc                   on a machine inside the vendor's VPC
+  rdmaprep build cuda-12.4-ubuntu22.04                                  a recipe of rdmaprep images
+  rdmaprep build recipes/train -t train:erdma                           recipes/train/recipe.toml
+  rdmaprep build --all recipes -j 4 --tag-prefix reg.example.com/team/ --push     every recipe of a directory
+  rdmaprep build my/debian:12 -t my/debian:12-erdma \\
+      --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from a mirror of your own
+
+Exit code of several builds: 130 if interrupted, else the first of 1, 2, 4, 5 and 3 that one has, else 0.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct BuildArgs {
+    /// Image of the daemon, or a recipe: its path, or the name of a shipped one (recipe:NAME where an image is called
+    /// alike). Several recipes are built at once; with --all, directories of recipes
+    #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "all")]
+    subjects: Vec<String>,
+    /// Build every recipe of the directories that are named, or every shipped one, and go on past failures
+    #[arg(long)]
+    all: bool,
+    /// How many of several recipes are built at the same time
+    #[arg(short, long, value_name = "N", default_value = "2")]
+    jobs: NonZeroUsize,
+    /// Name of the new image; may be repeated [default: by the recipe]
+    #[arg(short, long = "tag", value_name = "NAME")]
+    tags: Vec<String>,
+    /// What to put before the name that a recipe gives, such as registry.example.com/team/
+    #[arg(long, value_name = "PREFIX", conflicts_with = "tags")]
+    tag_prefix: Option<String>,
+    /// When to pull the base [default: missing for a recipe, never for an image]
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pull: Option<PullWhen>,
+    /// Push every tag once the result passed
+    #[arg(long)]
+    push: bool,
+    #[command(flatten)]
+    judge: JudgeArgs,
+    /// Which builder; auto takes BuildKit, or the classic builder where there is none
+    #[arg(long, value_enum, default_value_t = BuilderChoice::Auto)]
+    builder: BuilderChoice,
+    /// Network of the build, as in docker build
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+    /// Do not reuse results of earlier builds
+    #[arg(long)]
+    no_cache: bool,
+    /// Form of the progress on stderr; auto is a live line on a terminal and plain lines elsewhere
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    progress: ProgressMode,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+    #[command(flatten)]
+    swap: SwapArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BuilderChoice {
+    Auto,
+    Buildkit,
+    Classic,
+}
+
+/// When a base comes from its registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PullWhen {
+    Missing,
+    Always,
+    Never,
+}
+
+pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    if let Some(tag) = args.tags.iter().find(|tag| !is_tag(tag)) {
+        let hint = "a tag is lower case, as in registry.example.com/team/image:1.0";
+        return Err(CliError::Usage(format!("{tag:?} is not a name that an image can be given\n  {hint}")));
+    }
+    if args.all || args.subjects.len() > 1 {
+        return many::run(args, global, output);
+    }
+    let text = args.subjects.first().map(String::as_str).unwrap_or_default();
+    let subject = swap::read_subject(text, &args.recipe, global)?;
+    let name = one::base_name(&subject)?.to_owned();
+    let tags = tags_of(args, &subject)?;
+    let judge = args.judge.load()?;
+    subject.check_fabric(args.judge.target.fabric)?;
+    args.judge.target.fabric.vendor_mirrors().map_err(PlanError::from)?;
+    let mut progress = Progress::new(args.progress, global);
+    let built = block_on(async {
+        let bench = Workbench::open(args, global, &judge).await?;
+        bench.make(&subject, &tags, &mut progress).await
+    })?;
+    progress.finish();
+    match args.format {
+        Format::Json => output.json(&built.result),
+        Format::Text => output.write(|out, style| write_built(out, &name, &built.result, style)),
+    }
+    if let Some(damage) = built.describe_damage() {
+        tracing::error!("{damage}");
+    }
+    Ok(built.exit())
+}
+
+fn is_tag(text: &str) -> bool {
+    is_image_name(text) && !text.contains('@')
+}
+
+/// The names of the new image: those of the command line, else the recipe's.
+fn tags_of(args: &BuildArgs, subject: &Subject) -> Result<Vec<String>, CliError> {
+    if !args.tags.is_empty() {
+        return Ok(args.tags.clone());
+    }
+    let Some(found) = subject.found() else {
+        return Err(CliError::Usage("the new image of an image needs a name\n  say --tag NAME (-t)".into()));
+    };
+    let prefix = args.tag_prefix.as_deref().unwrap_or_default();
+    let tag = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")).filter(|tag| is_tag(tag));
+    let Some(tag) = tag else {
+        let name = &found.recipe.name;
+        return Err(CliError::Usage(format!(
+            "{}: no image name can be made of {prefix:?} and the recipe's {name:?}\n  say --tag NAME (-t), or set tag in the recipe",
+            found.origin
+        )));
+    };
+    if args.push && !tag.contains('/') {
+        let hint = "say --tag NAME (-t) with its registry, or --tag-prefix registry.example.com/team/";
+        return Err(CliError::Usage(format!("{tag} names no registry to push to\n  {hint}")));
+    }
+    Ok(vec![tag])
+}

@@ -1,0 +1,58 @@
+//! `rdmaprep images`: the recipes that are in the program.
+
+use super::error::{CliError, Exit};
+use super::inspect::Format;
+use super::output::Output;
+use super::recipes::{self, Found, RecipeArgs};
+use crate::report::{RecipeEntry, RecipeListing, write_recipe, write_recipes};
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  rdmaprep images                                              what there is
+  rdmaprep images cuda-12.4-ubuntu22.04                        all that one states, and who says so
+  rdmaprep images pai-nccl-tests --region cn-hangzhou          with the image's address in a region
+  rdmaprep images --format json | jq -r '.recipes[].image'     for a program
+  rdmaprep build cuda-12.4-ubuntu22.04                         build one; see rdmaprep build --help
+
+Facts that nobody states are -.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ImagesArgs {
+    /// Recipe to show: the name of a shipped one, or a path
+    name: Option<String>,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+    /// Form of the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let found = match &args.name {
+        Some(name) => vec![recipes::find_recipe(name)?],
+        None if args.recipe.region.is_some() => {
+            return Err(CliError::Usage("--region is for one recipe\n  rdmaprep images NAME --region REGION".into()));
+        }
+        None => recipes::all_shipped()?,
+    };
+    let entries: Vec<RecipeEntry> = found.iter().map(|found| entry(found, args)).collect::<Result<_, CliError>>()?;
+    match (args.format, &args.name) {
+        (Format::Json, _) => output.json(&RecipeListing::new(entries)),
+        (Format::Text, None) => output.write(|out, _| write_recipes(out, &entries)),
+        (Format::Text, Some(call)) => {
+            output.write(|out, style| entries.iter().try_for_each(|entry| write_recipe(out, entry, call, style)));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn entry(found: &Found, args: &ImagesArgs) -> Result<RecipeEntry, CliError> {
+    // Without a region its place is shown: nothing is to be fetched here.
+    let image = match &args.recipe.region {
+        Some(_) => found.image(&args.recipe)?,
+        None => found.recipe.base().to_owned(),
+    };
+    Ok(RecipeEntry::new(&found.recipe, image))
+}

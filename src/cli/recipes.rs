@@ -1,0 +1,184 @@
+//! A word of the user's → the recipe that it names, if it names one.
+//!
+//! In this order: `recipe:NAME` is a shipped recipe; the path of a `.toml` file, or of a directory with a `recipe.toml`, is a
+//! recipe; the bare name of a shipped recipe is that one, unless the daemon has an image of that name. Anything else is an image.
+
+use super::Global;
+use super::error::CliError;
+use super::source::Client;
+use crate::recipe::{Recipe, parse_recipe, shipped};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// Before the name of a shipped recipe, where it could be an image's, too.
+const PREFIX: &str = "recipe:";
+
+/// What a recipe may want to be told.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RecipeArgs {
+    /// Region for {region} in the image of a recipe, as cn-hangzhou
+    #[arg(long, value_name = "REGION")]
+    pub region: Option<String>,
+}
+
+/// A recipe and where it came from, as errors name it.
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub origin: String,
+    pub recipe: Recipe,
+}
+
+impl Found {
+    /// The image that it names.
+    pub fn image(&self, args: &RecipeArgs) -> Result<String, CliError> {
+        let image = self.recipe.image(args.region.as_deref());
+        image.map_err(|source| CliError::Recipe { path: self.origin.clone(), source })
+    }
+}
+
+/// Finds the recipe that a word names; `None`: it names an image.
+pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
+    if let Some(found) = find_without_daemon(text)? {
+        return Ok(Some(found));
+    }
+    if !shipped::is_shipped(text) {
+        return Ok(None);
+    }
+    if is_in_daemon(text, global) {
+        tracing::warn!(
+            "{text} is an image of the daemon and a shipped recipe: taking the image; the recipe is {PREFIX}{text}"
+        );
+        return Ok(None);
+    }
+    find_shipped(text).map(Some)
+}
+
+/// Finds a recipe whatever images there are: by path, by name with or without the prefix.
+pub fn find_recipe(text: &str) -> Result<Found, CliError> {
+    match find_without_daemon(text)? {
+        Some(found) => Ok(found),
+        None => find_shipped(text),
+    }
+}
+
+fn find_without_daemon(text: &str) -> Result<Option<Found>, CliError> {
+    if let Some(name) = text.strip_prefix(PREFIX) {
+        return find_shipped(name).map(Some);
+    }
+    match recipe_file(Path::new(text)) {
+        Some(file) => load(&file).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The file of a recipe that is meant by a path.
+fn recipe_file(path: &Path) -> Option<PathBuf> {
+    let inside = path.join("recipe.toml");
+    if inside.is_file() {
+        return Some(inside);
+    }
+    path.extension().is_some_and(|extension| extension == "toml").then(|| path.to_owned())
+}
+
+fn load(file: &Path) -> Result<Found, CliError> {
+    let origin = file.display().to_string();
+    let content = std::fs::read_to_string(file).map_err(|source| CliError::File { path: origin.clone(), source })?;
+    let recipe =
+        parse_recipe(&name_of(file), &content).map_err(|source| CliError::Recipe { path: origin.clone(), source })?;
+    Ok(Found { origin, recipe })
+}
+
+/// `images/cuda-12.4/recipe.toml` is `cuda-12.4`, and so is `cuda-12.4.toml`.
+fn name_of(file: &Path) -> String {
+    let named = match file.file_name().is_some_and(|name| name == "recipe.toml") {
+        true => {
+            // A relative path may have no directory in it.
+            let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+            whole.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned())
+        }
+        false => file.file_stem().map(|name| name.to_string_lossy().into_owned()),
+    };
+    named.unwrap_or_else(|| "recipe".to_owned())
+}
+
+fn find_shipped(name: &str) -> Result<Found, CliError> {
+    let origin = format!("{PREFIX}{name}");
+    match shipped::by_name(name) {
+        Some(Ok(recipe)) => Ok(Found { origin, recipe }),
+        Some(Err(source)) => Err(CliError::Recipe { path: origin, source }),
+        None => {
+            let hint = match shipped::closest(name)[..] {
+                [] => "rdmaprep images lists them".to_owned(),
+                ref names => format!("did you mean {}? rdmaprep images lists them all", names.join(", ")),
+            };
+            Err(CliError::Usage(format!("there is no shipped recipe {name:?}\n  {hint}")))
+        }
+    }
+}
+
+/// Every recipe that is shipped, by name.
+pub fn all_shipped() -> Result<Vec<Found>, CliError> {
+    shipped::SHIPPED.iter().map(|(name, _)| find_shipped(name)).collect()
+}
+
+/// Every recipe of a directory, by name: its directories with a `recipe.toml`, and its `.toml` files.
+pub fn all_in(directory: &Path) -> Result<Vec<Found>, CliError> {
+    let shown = directory.display().to_string();
+    let failed = |source| CliError::File { path: shown.clone(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_file() || path.is_dir() {
+            files.extend(recipe_file(&path).filter(|file| file.is_file()));
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        let hint = "a recipe is a .toml file, or a directory with a recipe.toml";
+        return Err(CliError::Usage(format!("{shown} holds no recipes\n  {hint}")));
+    }
+    files.iter().map(|file| load(file)).collect()
+}
+
+/// Whether the daemon has an image of that name. Where there is no daemon, it has none.
+fn is_in_daemon(name: &str, global: &Global) -> bool {
+    let asked = super::block_on(async {
+        let engine = Client::load(global)?.connect().await?;
+        Ok(engine.inspect_image(name).await?.is_some())
+    });
+    asked.unwrap_or_else(|error| {
+        tracing::debug!("no daemon was asked for an image {name}: {error}");
+        false
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_recipes() {
+        for (path, name) in
+            [("images/cuda-12.4/recipe.toml", "cuda-12.4"), ("a/mine.toml", "mine"), ("cuda-12.4.toml", "cuda-12.4")]
+        {
+            assert_eq!(name_of(Path::new(path)), name);
+        }
+        assert_ne!(name_of(Path::new("recipe.toml")), "recipe", "the directory's name");
+    }
+
+    #[test]
+    fn directories_of_recipes() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(all_in(dir.path()).unwrap_err().to_string().contains("holds no recipes"));
+        let text = "[base]\nimage = 'a'\n[fabric]\nname = 'erdma'\n";
+        std::fs::create_dir_all(dir.path().join("b")).unwrap();
+        std::fs::create_dir_all(dir.path().join("empty.toml")).unwrap();
+        std::fs::write(dir.path().join("b/recipe.toml"), text).unwrap();
+        std::fs::write(dir.path().join("a.toml"), text).unwrap();
+        std::fs::write(dir.path().join("README.md"), text).unwrap();
+        let names: Vec<String> = all_in(dir.path()).unwrap().into_iter().map(|found| found.recipe.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        std::fs::write(dir.path().join("a.toml"), "colour = 1").unwrap();
+        assert!(matches!(all_in(dir.path()), Err(CliError::Recipe { .. })));
+    }
+}

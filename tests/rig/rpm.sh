@@ -102,7 +102,7 @@ system() {
   local tree=$work/system stage=rdmaprep-test/rpm-stage:$$ container name
   say "making a system of rpm packages"
   printf '%s\n' 'FROM rdmaprep-test/debian:12' \
-    'RUN apt-get update && apt-get install -y --no-install-recommends curl dnf python3 ucx-utils' |
+    'RUN apt-get update && apt-get install -y --no-install-recommends curl dnf python3 rpm ucx-utils' |
     DOCKER_BUILDKIT=0 logged docker build --network host -t "$stage" -
   container=$(docker create "$stage")
   mkdir -p "$tree"
@@ -162,6 +162,7 @@ system() {
     for name in "${!groups[@]}"; do
       printf '%%package -n %s\nSummary: %s\n' "$name" "$name"
       # Files of one package are asked for by others, and all are there; only this one links to the RDMA libraries.
+      if [[ $name == glibc ]]; then echo 'Provides: rtld(GNU_HASH)'; fi
       if [[ $name != ucx ]]; then echo 'AutoReq: no'; fi
       printf '%%description -n %s\nMade by the test rig.\n%%files -n %s\n' "$name" "$name"
       comm -12 "$work/lists/$name" <(sort "$work/files") | sed 's/.*/"&"/'

@@ -91,8 +91,7 @@ impl Fabric {
 
     /// The distributions that have a yum repository, as one line.
     pub fn known_rpm(&self) -> String {
-        let known =
-            self.rpm_distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
+        let known = self.rpm_distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
         known.collect::<Vec<_>>().join(", ")
     }
 }
@@ -183,7 +182,8 @@ mod tests {
     #[test]
     fn a_fabric_without_packages_of_its_own() {
         let distro = parse_os_release("ID=centos\nVERSION_ID=8\n");
-        let error = roce::ROCE.yum_repository(distro.as_ref(), "amd64", &RepositoryChoice::default(), true).unwrap_err();
+        let error =
+            roce::ROCE.yum_repository(distro.as_ref(), "amd64", &RepositoryChoice::default(), true).unwrap_err();
         assert!(error.to_string().contains("dnf install -y libibverbs libibverbs-utils librdmacm"), "{error}");
     }
 }

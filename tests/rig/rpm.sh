@@ -65,9 +65,9 @@ deb() {
   find "$out" -depth -type d -empty -delete
 }
 
-# rdma_core OUT DEBS VERSION: the packages of rdma-core's redhat/rdma-core.spec, out of Debian's files.
+# rdma_core OUT DEBS VERSION [LINE]: the packages of rdma-core's redhat/rdma-core.spec, out of Debian's files.
 rdma_core() {
-  local out=$1 debs=$2 v=$3 t=$work/trees-$3 isa='(x86-64)'
+  local out=$1 debs=$2 v=$3 t=$1-trees isa='(x86-64)'
   deb "$t/libibverbs" "$debs"/{libibverbs1,ibverbs-providers}_*.deb
   deb "$t/libibverbs-utils" "$debs"/ibverbs-utils_*.deb
   deb "$t/librdmacm" "$debs"/librdmacm1_*.deb
@@ -77,7 +77,7 @@ rdma_core() {
   deb "$t/rdma-core-devel" "$debs"/{libibverbs,librdmacm,libibumad}-dev_*.deb
   pack "$out" "$t/rdma-core" rdma-core "$v" 'AutoReq: no'
   pack "$out" "$t/libibverbs" libibverbs "$v" "Requires: rdma-core$isa = $v" "Provides: liberdma = $v, libmlx4 = $v, libmlx5 = $v" \
-    "Obsoletes: libmlx4 < $v, libmlx5 < $v"
+    "Obsoletes: libmlx4 < $v, libmlx5 < $v" ${4+"$4"}
   pack "$out" "$t/libibverbs-utils" libibverbs-utils "$v" "Requires: libibverbs$isa = $v"
   pack "$out" "$t/librdmacm" librdmacm "$v" "Requires: rdma-core$isa = $v, libibverbs$isa = $v"
   pack "$out" "$t/librdmacm-utils" librdmacm-utils "$v" "Requires: librdmacm$isa = $v, libibverbs$isa = $v"
@@ -88,7 +88,7 @@ rdma_core() {
 
 # MLNX_OFED 4: mlx5's provider is a package of its own.
 old_ofed() {
-  local out=$1 t=$work/trees-ofed4
+  local out=$1 t=$1-trees
   deb "$t/libibverbs" "$rig"/debs/ofed/libibverbs1_*.deb
   deb "$t/libmlx5" "$rig"/debs/ofed/ibverbs-providers_*.deb
   find "$t/libmlx5" ! -type d ! -name '*mlx5*' -delete
@@ -149,6 +149,7 @@ system() {
   printf '%s\n' 'NAME="Alibaba Cloud Linux"' 'VERSION="3 (Soaring Falcon)"' 'ID="alinux"' 'ID_LIKE="rhel fedora centos anolis"' \
     'VERSION_ID="3"' 'PRETTY_NAME="Alibaba Cloud Linux 3 (Soaring Falcon)"' >"$tree/usr/lib/os-release"
   # The distribution's own repository: it does not answer, as those of a distribution at its end do not.
+  cp "$work/repo/other-key.asc" "$tree/etc/pki/rpm-gpg/RPM-GPG-KEY-base"
   printf '[base]\nname=base\nbaseurl=http://127.0.0.1:1/base/$basearch/\ngpgcheck=1\nenabled=1\n' >"$tree/etc/yum.repos.d/base.repo"
 
   # One build of all: the packages differ in their lists of files.
@@ -158,7 +159,7 @@ system() {
   sed -E 's#^"(.*)"$#\1#' "$work/all" | grep -v '^%dir' >"$work/files"
   {
     printf 'Name: basesystem\nVersion: 11\nRelease: 5.al8\nSummary: the rest\nLicense: GPL-2.0\nAutoReq: no\n'
-    printf 'Provides: /bin/sh, /sbin/ldconfig\n%%description\nMade by the test rig.\n'
+    printf 'Provides: system-release = 3, /bin/sh, /sbin/ldconfig\n%%description\nMade by the test rig.\n'
     for name in "${!groups[@]}"; do
       printf '%%package -n %s\nSummary: %s\n' "$name" "$name"
       # Files of one package are asked for by others, and all are there; only this one links to the RDMA libraries.
@@ -199,16 +200,21 @@ make_image() {
     logged docker import -c "LABEL $label=$1" -c 'CMD ["bash"]' -c 'ENV CUDA_VERSION=12.4.1' -c 'WORKDIR /workspace' - "$image"
 }
 
-# repository NAME [DROPPED]: the vendor's, without one of its packages.
-repository() {
-  local dir=$work/repo/erdma/yum/$1
-  mkdir -p "$dir"
-  cp "$work"/vendor/*.rpm "$dir"
-  if [[ ${2-} ]]; then rm "$dir/$2"-[0-9]*.rpm; fi
-  if [[ ${3-} != unsigned ]]; then
-    logged rpmsign --define "_gpg_name erdma@rdmaprep.invalid" --define "_gpg_path $GNUPGHOME" --define "__gpg $(command -v gpg)" --addsign "$dir"/*.rpm
+# signed KEY DIR: a repository of the packages in a folder, which are signed unless KEY is empty.
+signed() {
+  if [[ $1 ]]; then
+    logged rpmsign --define "_gpg_name $1@rdmaprep.invalid" --define "_gpg_path $GNUPGHOME" --define "__gpg $(command -v gpg)" --addsign "$2"/*.rpm
   fi
-  logged createrepo_c --quiet "$dir"
+  logged createrepo_c --quiet "$2"
+}
+
+# repository KEY NAME PACKAGES...: one of the vendor's.
+repository() {
+  local key=$1 dir=$work/repo/erdma/yum/alinux/3/$2/x86_64
+  shift 2
+  mkdir -p "$dir"
+  cp "$@" "$dir"
+  signed "$key" "$dir"
 }
 
 lock rpm
@@ -233,6 +239,8 @@ say "making the rpm packages"
 rdma_core "$work/ofed" "$rig/debs/ofed" "$ofed"
 rdma_core "$work/vendor" "$rig/debs/vendor" "$vendor"
 rdma_core "$work/later" "$rig/debs/vendor" "$later"
+# A later build may need what the image has not.
+rdma_core "$work/needing" "$rig/debs/vendor" "$vendor" 'Requires: libnl3-extra'
 old_ofed "$work/ofed4"
 mkdir "$work/empty"
 pack "$work/ofed" "$work/empty" mlnx-ofed-basic-user-only 23.10-1.1.9.0 'BuildArch: noarch' \
@@ -244,14 +252,19 @@ say "making the vendor's yum repository"
 mkdir -p "$work/repo/erdma"
 gpg --armor --export erdma@rdmaprep.invalid >"$work/repo/erdma/GPGKEY"
 gpg --armor --export other@rdmaprep.invalid >"$work/repo/other-key.asc"
-repository alinux/3/erdma/x86_64
-repository alinux/3/incomplete/x86_64 librdmacm
-repository alinux/3/unsigned/x86_64 '' unsigned
-mkdir -p "$work/repo/more"
-mv "$work/later" "$work/repo/more/later"
-mv "$work/ofed4" "$work/repo/more/ofed4"
-mv "$work/more"/*.rpm "$work/repo/more"
-logged createrepo_c --quiet "$work/repo/more/later"
+repository erdma erdma "$work"/vendor/*.rpm
+mkdir "$work/incomplete"
+cp "$work"/vendor/*.rpm "$work/incomplete"
+rm "$work/incomplete"/librdmacm-[0-9]*
+repository erdma incomplete "$work"/incomplete/*.rpm
+repository erdma needing "$work"/needing/*.rpm
+repository '' unsigned "$work"/vendor/*.rpm
+mkdir -p "$work/repo/more/base"
+mv "$work/later" "$work/ofed4" "$work/repo/more"
+mv "$work/more"/my-trainer*.rpm "$work/repo/more"
+mv "$work/more"/libnl3-extra*.rpm "$work/repo/more/base"
+signed '' "$work/repo/more/later"
+signed other "$work/repo/more/base"
 
 system
 cuda

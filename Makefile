@@ -47,5 +47,5 @@ build:
 	cargo build --release
 
 clean-rig:
-	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/standin rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
+	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/standin rdmaprep-test/rpm rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
 	rm -rf target/rig

@@ -105,6 +105,48 @@ const RULES: &[Rule] = &[
         remedy: "the lines above name the packages in conflict: remove or replace them in the base image first",
     },
     Rule {
+        id: "mirror-unreachable",
+        marks: &["rdmaprep: http", " cannot be reached"],
+        beside: &[],
+        summary: "the vendor's mirror is not reachable from the build",
+        remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY; for a mirror on this host add --network host",
+    },
+    Rule {
+        id: "suite-missing",
+        marks: &["rdmaprep: there is no repository at "],
+        beside: &[],
+        summary: "the mirror has no such directory",
+        remedy: "look into yum/ of the mirror for the distribution's directory, and give its path with --suite PATH",
+    },
+    Rule {
+        id: "key-mismatch",
+        marks: &["rdmaprep:", "is not signed by the key of the repository"],
+        beside: &[],
+        summary: "a package does not carry the signature that was asked for",
+        remedy: "give the key that signs the packages with --key FILE; if they are not signed at all, --no-gpg-check takes them as they are",
+    },
+    Rule {
+        id: "rpm-source-unreachable",
+        marks: &["rdmaprep:", "cannot put these packages together"],
+        beside: &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"],
+        summary: "the image's own repositories are not reachable, and a dependency is missing without them",
+        remedy: "for a distribution at its end give one that still answers: --base-repo URL (for CentOS 8, BaseOS of its vault); else a network (--network host) or a proxy (HTTP_PROXY)",
+    },
+    Rule {
+        id: "rpm-conflict",
+        marks: &["rdmaprep:", "cannot put these packages together"],
+        beside: &[],
+        summary: "there is no way to install the vendor's packages beside the image's",
+        remedy: "the lines above name the packages in conflict: remove or replace them in the base image first",
+    },
+    Rule {
+        id: "no-curl",
+        marks: &["rdmaprep: the image has no curl"],
+        beside: &[],
+        summary: "the image cannot fetch the repository's key",
+        remedy: "install curl in the base image first",
+    },
+    Rule {
         id: "base-not-found",
         marks: &["pull access denied"],
         beside: &[],
@@ -132,7 +174,7 @@ pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -
         // The build's own sentence says which package or address it was.
         let said = line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end());
         let summary = said.map_or(rule.summary.to_owned(), |said| format!("{}: {said}", rule.summary));
-        let is_image_at_fault = matches!(rule.id, "swap-removes-package" | "apt-conflict");
+        let is_image_at_fault = matches!(rule.id, "swap-removes-package" | "apt-conflict" | "rpm-conflict" | "no-curl");
         Some(Cause { id: rule.id, summary, remedy: rule.remedy, line: line.trim().to_owned(), is_image_at_fault })
     })
 }
@@ -178,6 +220,27 @@ mod tests {
         let offline = ["W: Failed to fetch http://m/InRelease  Temporary failure resolving 'm'", conflict];
         let cause = explain_build_log(offline).unwrap();
         assert_eq!((cause.id, cause.is_image_at_fault), ("apt-source-unreachable", false));
+    }
+
+    #[test]
+    fn causes_of_rpm_builds() {
+        let conflict = "rdmaprep: dnf cannot put these packages together";
+        let unreachable = "Error: Failed to download metadata for repo 'base': Cannot download repomd.xml";
+        for (log, id, is_image_at_fault) in [
+            (
+                vec!["curl: (22) 404", "rdmaprep: there is no repository at http://m/erdma/yum/x/"],
+                "suite-missing",
+                false,
+            ),
+            (vec!["rdmaprep: http://m/erdma/yum/x/ cannot be reached"], "mirror-unreachable", false),
+            (vec!["rdmaprep: a-1.rpm is not signed by the key of the repository"], "key-mismatch", false),
+            (vec![unreachable, conflict], "rpm-source-unreachable", false),
+            (vec![conflict], "rpm-conflict", true),
+            (vec![unreachable, "rdmaprep: the swap would remove x, which"], "swap-removes-package", true),
+        ] {
+            let cause = explain_build_log(log.iter().copied()).unwrap();
+            assert_eq!((cause.id, cause.is_image_at_fault), (id, is_image_at_fault), "{log:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
 //! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
 
+use crate::fabric::Origin;
+use crate::fabric::yum::rpm_architecture;
 use crate::plan::SwapPlan;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -10,6 +12,7 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 use std::collections::BTreeSet;
 
 const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
+const RPM_TEMPLATE: &str = include_str!("../templates/rpm.dockerfile.j2");
 
 /// Writes the Dockerfile of a swap.
 ///
@@ -25,10 +28,15 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
         family,
         // How `ldconfig -p` names the architecture (glibc, ldconfig `flags`).
         loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
+        rpm_arch => rpm_architecture(&plan.architecture),
+    };
+    let template = match &plan.origin {
+        Origin::Apt(_) => "apt",
+        Origin::Yum(_) => "rpm",
     };
     environment()
-        .and_then(|env| env.get_template("apt")?.render(context! { ..Value::from(Serde(plan)), ..constants }))
-        .unwrap_or_else(|error| panic!("the apt template does not fit the plan: {error:#}"))
+        .and_then(|env| env.get_template(template)?.render(context! { ..Value::from(Serde(plan)), ..constants }))
+        .unwrap_or_else(|error| panic!("the {template} template does not fit the plan: {error:#}"))
 }
 
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
@@ -44,7 +52,9 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     env.add_filter("json_array", |words: Vec<String>| serde_json::Value::from(words).to_string());
     env.add_filter("quoted", |text: String| dockerfile_quote(&text));
     env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
+    env.add_filter("sed", |text: String| sed_pattern(&text));
     env.add_template("apt", APT_TEMPLATE)?;
+    env.add_template("rpm", RPM_TEMPLATE)?;
     Ok(env)
 }
 
@@ -56,6 +66,11 @@ pub fn shell_quote(text: &str) -> String {
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))
     }
+}
+
+/// A text as a basic regular expression between slashes that matches it alone.
+fn sed_pattern(text: &str) -> String {
+    text.chars().flat_map(|c| r"\/.*[]^$".contains(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// A value of a `LABEL` instruction.
@@ -80,6 +95,12 @@ mod tests {
         assert_eq!(shell_quote("/etc/a-b.list"), "/etc/a-b.list");
         assert_eq!(shell_quote("/etc/$(id) it's"), r"'/etc/$(id) it'\''s'");
         assert_eq!(shell_quote(""), "''");
+    }
+
+    #[test]
+    fn sed_patterns() {
+        assert_eq!(sed_pattern("mlnx_ofed_23.10-1"), r"mlnx_ofed_23\.10-1");
+        assert_eq!(sed_pattern(r"a/[b]*\"), r"a\/\[b\]\*\\");
     }
 
     #[test]

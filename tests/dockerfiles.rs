@@ -96,6 +96,7 @@ fn with_every_option() {
         apt_proxy: Some("http://cache.example.com:3142".into()),
         build_args: vec!["RES_OPTIONS".into(), "http_proxy".into()],
         extra_packages: vec!["perftest".into()],
+        ..SwapOptions::default()
     };
     insta::assert_snapshot!(dockerfile(&fixture, &options));
 }

@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image", "targets", "versions"]),
     ("plan", &["fabric", "facts", "image", "inspect"]),
-    ("dockerfile", &["plan"]),
+    ("dockerfile", &["fabric", "plan"]),
     ("diff", &["facts"]),
     (
         "checks",

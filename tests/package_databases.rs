@@ -315,33 +315,38 @@ fn the_database_with_packages_counts() {
     }
 }
 
+/// An image of rpm packages whose package manager cannot do the swap.
 #[test]
-fn no_swap_of_rpm_packages() {
+fn no_swap_without_dnf_or_yum() {
     let facts = Tree::default().with("var/lib/rpm/Packages.db", ndb()).with("etc/os-release", "ID=sles\n").facts();
     let repository = RepositoryChoice {
         mirror: Some("http://127.0.0.1:1".into()),
-        suite: Some("jammy/erdma".into()),
+        suite: Some("sles/15/erdma/x86_64".into()),
         ..RepositoryChoice::default()
     };
     let error = plan_swap(&facts, None, &ERDMA, &SwapOptions { repository, ..SwapOptions::default() }).unwrap_err();
-    assert_eq!(error, PlanError::NotApt("it has an rpm database"));
-    assert!(error.to_string().contains("swaps packages of apt-based images only"), "{error}");
+    assert!(matches!(error, PlanError::NoYum(_)), "{error}");
+    assert!(error.to_string().contains("dnf or yum are needed"), "{error}");
 }
 
-/// Case A14: the vendor's list has distributions of rpm, too.
+/// Case A14: the vendor's list has distributions of rpm, too; what is not on it is refused with the list.
 #[test]
 fn distributions_of_rpm() {
     for (release, expected) in [
         ("ID=alinux\nVERSION_ID=\"3\"\n", Status::Pass),
         ("ID=\"centos\"\nVERSION_ID=\"7\"\n", Status::Pass),
+        ("ID=\"rhel\"\nVERSION_ID=\"8.10\"\n", Status::Pass),
         ("ID=anolis\nVERSION_ID=8.8\n", Status::Warn),
         ("ID=rocky\nVERSION_ID=9.3\n", Status::Warn),
     ] {
         let facts = Tree::default().with("var/lib/rpm/Packages", bdb()).with("etc/os-release", release).facts();
         assert_eq!(finding(&facts, "distro-listed").status, expected, "{release}");
-        // No mirror would make it one of apt.
         let error = plan_swap(&facts, None, &ERDMA, &SwapOptions::default()).unwrap_err();
-        assert_eq!(error, PlanError::NotApt("it has an rpm database"));
+        // The database of this test has no package manager, which is said of listed ones only.
+        match expected {
+            Status::Pass => assert!(matches!(error, PlanError::NoYum(_)), "{release}: {error}"),
+            _ => assert!(error.to_string().contains("centos 7 (amd64), rhel 8 (amd64)"), "{release}: {error}"),
+        }
     }
 }
 

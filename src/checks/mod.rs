@@ -25,6 +25,7 @@ use crate::dockerfile::shell_quote;
 use crate::fabric::RepositoryChoice;
 use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
+use crate::plan::has_package_manager;
 use crate::targets::Target;
 use registry::Judge;
 use serde::{Deserialize, Serialize};
@@ -232,22 +233,24 @@ fn rebuild(subject: &Subject<'_>) -> String {
     if subject.target.fabric.public_mirror.is_none() {
         return match subject.facts.packages.manager {
             PackageManager::Dpkg | PackageManager::DpkgStatusD => subject.target.fabric.distribution_packages(),
-            // rdma-core, redhat/rdma-core.spec: the providers are in libibverbs.
-            _ => "RUN dnf install -y libibverbs libibverbs-utils librdmacm".to_owned(),
+            _ => packages::rpm_install(subject),
         };
     }
-    if subject.facts.packages.manager.is_rpm() {
-        return format!("RUN {}", packages::rpm_install(&subject.facts.packages));
+    let is_rpm = subject.facts.packages.manager.is_rpm();
+    if is_rpm && !has_package_manager(&subject.facts.packages) {
+        return format!("{}   # with the fabric vendor's repository", packages::rpm_install(subject));
     }
     let image = &subject.facts.image;
     let named = image.reference.strip_prefix("docker-daemon:").filter(|name| !name.starts_with("sha256:"));
     let name = named.or(image.repo_tags.first().map(String::as_str));
-    let listed = subject.target.fabric.apt_repository(
-        subject.facts.distro.as_ref(),
-        &image.architecture,
-        &RepositoryChoice::default(),
-    );
-    let more = if listed.is_ok() { "" } else { " --mirror URL --suite SUITE" };
+    let (distro, choice) = (subject.facts.distro.as_ref(), RepositoryChoice::default());
+    let fabric = subject.target.fabric;
+    let (is_listed, more) = if is_rpm {
+        (fabric.yum_repository(distro, &image.architecture, &choice, true).is_ok(), " --mirror URL --suite PATH")
+    } else {
+        (fabric.apt_repository(distro, &image.architecture, &choice).is_ok(), " --mirror URL --suite SUITE")
+    };
+    let more = if is_listed { "" } else { more };
     let Some(name) = name else {
         return format!("rdmaprep build IMAGE -t NEW{more}");
     };

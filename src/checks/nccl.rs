@@ -1,8 +1,9 @@
 //! Checks of the NCCL that each consumer gets, and of NCCL's network plugins.
 
+use super::packages::install_command;
 use super::settings::{Setting, setting};
 use super::{Outcome, Subject, abbreviate};
-use crate::facts::{ImageFacts, NcclConsumer, NcclCopy, NcclKind};
+use crate::facts::{ImageFacts, NcclConsumer, NcclCopy, NcclKind, PackageFacts};
 use crate::inspect::PROGRAMS;
 use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_version};
 
@@ -97,7 +98,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     // The training framework decides; another program's older copy is worth a word.
     let outcome = if first.iter().all(is_bad) {
         let remedy = match first[0].copy {
-            Some(copy) => remedy_for(copy, first[0].consumer, minimum),
+            Some(copy) => remedy_for(&facts.packages, copy, first[0].consumer, minimum),
             None => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
         };
         Outcome::fail(format!("{summary}; {} needs {minimum} or newer", subject.target.title)).remedy(remedy)
@@ -114,7 +115,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     outcome.evidence(evidence)
 }
 
-fn remedy_for(copy: &NcclCopy, consumer: &NcclConsumer, minimum: NcclVersion) -> String {
+fn remedy_for(packages: &PackageFacts, copy: &NcclCopy, consumer: &NcclConsumer, minimum: NcclVersion) -> String {
     if let (Some(directory), Some(hidden)) = (&consumer.library_path, &consumer.instead_of) {
         return format!("take {directory} out of LD_LIBRARY_PATH: without it {} gets {hidden}", consumer.name);
     }
@@ -124,6 +125,9 @@ fn remedy_for(copy: &NcclCopy, consumer: &NcclConsumer, minimum: NcclVersion) ->
         }
         NcclKind::Wheel => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
         NcclKind::Conda => format!("RUN conda install -y 'nccl>={minimum}'"),
+        NcclKind::System | NcclKind::HpcX | NcclKind::Other if packages.manager.is_rpm() => {
+            format!("RUN {} 'libnccl >= {minimum}'", install_command(packages))
+        }
         NcclKind::System | NcclKind::HpcX | NcclKind::Other => {
             format!(
                 "RUN apt-get update && apt-get install -y --allow-change-held-packages libnccl2   # {minimum} or newer"

@@ -1,10 +1,10 @@
 //! Checks of the package database and of what OFED left.
 
 use super::{Outcome, Subject, abbreviate, rebuild};
-use crate::fabric::{RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS};
+use crate::fabric::RDMA_RPM_PACKAGES;
 use crate::facts::{ImageFacts, Package, PackageFacts, PackageManager, PackageState};
 use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
-use crate::plan::is_rdma_core;
+use crate::plan::{has_package_manager, is_rdma_core};
 
 /// `None`: a list of packages is there. Otherwise why there is none: "not read" never looks like "not installed".
 fn unknown_packages(facts: &ImageFacts) -> Option<Outcome> {
@@ -121,7 +121,7 @@ fn rpm_consistent(packages: &PackageFacts) -> Outcome {
 }
 
 /// The command that installs by name or by what a package provides, as the image has it.
-fn install_command(packages: &PackageFacts) -> &'static str {
+pub fn install_command(packages: &PackageFacts) -> &'static str {
     match ["zypper", "dnf", "microdnf", "tdnf"].into_iter().find(|name| packages.installed(name).is_some()) {
         Some("zypper") => "zypper --non-interactive install",
         Some("dnf") => "dnf install -y",
@@ -158,7 +158,7 @@ pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     let mut gone: Vec<&str> = mlnx.iter().chain(&split).map(|package| package.name.as_str()).collect();
     gone.sort_unstable();
     gone.dedup();
-    let remedy = if packages.manager.is_rpm() { rpm_swap(packages, &gone) } else { rebuild(subject) };
+    let remedy = if is_swappable(packages) { rebuild(subject) } else { rpm_swap(subject, &gone) };
     if !mlnx.is_empty() {
         let mlnx: Vec<String> = mlnx.into_iter().map(shown).collect();
         return Outcome::fail(format!("Mellanox builds are installed: {}", abbreviate(&mlnx)))
@@ -182,9 +182,7 @@ fn is_rdma_package(packages: &PackageFacts, package: &Package) -> bool {
 }
 
 fn is_split_provider(packages: &PackageFacts, package: &Package) -> bool {
-    packages.manager.is_rpm()
-        && SPLIT_PROVIDER_RPMS.contains(&package.name.as_str())
-        && package.source.as_deref() != Some("rdma-core")
+    packages.manager.is_rpm() && crate::plan::is_split_provider(package)
 }
 
 /// Words of a shell command: names out of an image are not trusted to be plain.
@@ -196,18 +194,23 @@ fn words(names: &[&str]) -> String {
     names.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Takes the old builds out and puts the repository's in, in one layer. Their versions outrank every other, so that an
-/// installation alone would keep them; a removal with dependencies would take ucx and openmpi along.
-fn rpm_swap(packages: &PackageFacts, gone: &[&str]) -> String {
-    format!("RUN rpm -e --nodeps {} && {}", words(gone), rpm_install(packages))
+/// Whether `rdmaprep build` swaps packages of this kind of image.
+fn is_swappable(packages: &PackageFacts) -> bool {
+    !packages.manager.is_rpm() || has_package_manager(packages)
 }
 
-/// Installs what a job needs, for images that `rdmaprep build` does not rebuild.
-pub fn rpm_install(packages: &PackageFacts) -> String {
-    format!(
-        "{} libibverbs libibverbs-utils librdmacm   # with the fabric vendor's repository; rdmaprep build swaps apt-based images only",
-        install_command(packages)
-    )
+/// Takes the old builds out and puts the repository's in, in one layer. Their versions outrank every other, so that an
+/// installation alone would keep them; a removal with dependencies would take ucx and openmpi along.
+fn rpm_swap(subject: &Subject<'_>, gone: &[&str]) -> String {
+    let install = rpm_install(subject);
+    let install = install.strip_prefix("RUN ").unwrap_or(&install);
+    format!("RUN rpm -e --nodeps {} && {install}   # with the fabric vendor's repository", words(gone))
+}
+
+/// Installs what a job needs, by rpm's names.
+pub fn rpm_install(subject: &Subject<'_>) -> String {
+    let names = subject.target.fabric.rpm_packages.join(" ");
+    format!("RUN {} {names}", install_command(&subject.facts.packages))
 }
 
 pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
@@ -251,7 +254,7 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     if kinds.is_empty() {
         kinds.push("packages");
     }
-    let remedy = if packages.manager.is_rpm() { rpm_clean_up(subject.facts) } else { rebuild(subject) };
+    let remedy = if is_swappable(packages) { rebuild(subject) } else { rpm_clean_up(subject.facts) };
     Outcome::warn(format!("OFED left {}", kinds.join(", "))).evidence(left).remedy(remedy)
 }
 
@@ -370,5 +373,52 @@ mod tests {
         let found = finding(&facts, "ofed-leftovers");
         assert_eq!(found.status, Status::Warn);
         assert!(found.summary.contains("bring OFED back"), "{found:?}");
+    }
+
+    /// The good image with rpm packages instead, and one package of each kind that a remedy is for.
+    fn rpm_image(manager: &str) -> ImageFacts {
+        let mut facts = good();
+        let named = |name: &str, version: &str| Package {
+            name: name.into(),
+            version: version.into(),
+            architecture: "x86_64".into(),
+            source: None,
+            depends: String::new(),
+            provides: String::new(),
+            ..facts.packages.list[0].clone()
+        };
+        let list = vec![
+            named(manager, "4.7.0-1"),
+            named("libibverbs", "2307mlnx47-1.2310119"),
+            named("libmlx5", "41mlnx1-1"),
+            named("mlnx-tools", "23.10-1"),
+        ];
+        facts.packages = PackageFacts { manager: PackageManager::RpmSqlite, list, ..PackageFacts::default() };
+        facts.distro = crate::distro::parse_os_release("ID=alinux\nVERSION_ID=3\n");
+        facts.ofed.packages = vec!["libibverbs".into(), "mlnx-tools".into()];
+        facts
+    }
+
+    /// Where dnf or yum is in the image the swap is the remedy, and the plain commands where it is not possible.
+    #[test]
+    fn remedies_of_rpm_images() {
+        let remedy = |facts: &ImageFacts, check: &str| finding(facts, check).remedy.unwrap();
+        let swap = "rdmaprep build example/ubuntu:22.04 -t example/ubuntu:22.04-erdma";
+        for manager in ["dnf", "yum"] {
+            let mut facts = rpm_image(manager);
+            assert_eq!(remedy(&facts, "ofed-packages"), swap);
+            assert_eq!(remedy(&facts, "ofed-leftovers"), swap);
+            facts.distro = crate::distro::parse_os_release("ID=rocky\nVERSION_ID=9.3\n");
+            assert_eq!(remedy(&facts, "ofed-packages"), format!("{swap} --mirror URL --suite PATH"));
+            facts.nccl[0].version = Some("2.17.1".into());
+            facts.nccl[0].kind = NcclKind::System;
+            assert_eq!(remedy(&facts, "nccl-version"), format!("RUN {manager} install -y 'libnccl >= 2.19.0'"));
+        }
+        let facts = rpm_image("microdnf");
+        assert_eq!(
+            remedy(&facts, "ofed-packages"),
+            "RUN rpm -e --nodeps libibverbs libmlx5 && microdnf install -y libibverbs libibverbs-utils librdmacm   # with the fabric vendor's repository"
+        );
+        assert_eq!(remedy(&facts, "ofed-leftovers"), "RUN rpm -e mlnx-tools");
     }
 }

@@ -318,7 +318,7 @@ pub static REGISTRY: &[Check] = &[
         needs: &["nccl", "nccl_consumers"],
         why: "The platform supports its fabric from this version on. torch may have its own copy, which is the one that \
               counts for it.",
-        remedy: "RUN pip install a newer nvidia-nccl-cu12, or apt-get install a newer libnccl2, or take a newer torch",
+        remedy: "RUN pip install a newer nvidia-nccl-cu12, or a newer libnccl2 (apt) or libnccl (dnf, yum), or take a newer torch",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: NCCL 2.19 or later",
         run: Image(nccl::nccl_version),
     },

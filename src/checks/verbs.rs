@@ -67,8 +67,10 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
         (None, Some(file)) => Outcome::fail(format!("{} names the {driver} driver, and no lib{driver}-rdmav{abi}.so is installed", file.path))
             .remedy(rebuild(subject)),
         (None, None) => {
-            let summary = match subject.facts.packages.installed("ibverbs-providers") {
-                Some(package) => format!("ibverbs-providers {} is installed and has no {driver} provider", package.version),
+            let packages = &subject.facts.packages;
+            let brings = if packages.manager.is_rpm() { "libibverbs" } else { "ibverbs-providers" };
+            let summary = match packages.installed(brings) {
+                Some(package) => format!("{brings} {} is installed and has no {driver} provider", package.version),
                 None if verbs.providers.is_empty() => {
                     format!("libibverbs is installed without any provider; package ibverbs-providers is only recommended by it, and {driver} is part of that")
                 }

@@ -17,14 +17,15 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the swap")]
 pub struct SwapArgs {
-    /// Address of the directory that holds GPGKEY and apt/ [default: the vendor's public mirror]
+    /// Address of the directory that holds GPGKEY, apt/ and yum/ [default: the vendor's public mirror]
     #[arg(long, value_name = "URL", conflicts_with = "vpc")]
     mirror: Option<String>,
     /// Take the vendor's mirror that resolves only inside its VPC
     #[arg(long)]
     vpc: bool,
-    /// apt suite in the repository, such as jammy/erdma [default: by the image's distribution]
-    #[arg(long)]
+    /// apt suite in the repository, such as jammy/erdma; for rpm a path below yum/, such as redhat/7/erdma/x86_64
+    /// [default: by the image's distribution]
+    #[arg(long, value_name = "SUITE|PATH")]
     suite: Option<String>,
     /// Public key of the repository [default: the mirror's GPGKEY]
     #[arg(long, value_name = "FILE")]
@@ -38,6 +39,13 @@ pub struct SwapArgs {
     /// Package to install besides the fabric's, such as perftest
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
+    /// Take rpm packages that nobody signed
+    #[arg(long, conflicts_with = "key")]
+    no_gpg_check: bool,
+    /// yum repository for dependencies during the build, in place of the image's own: those of CentOS 7 and 8 no longer
+    /// answer; may be repeated
+    #[arg(long = "base-repo", value_name = "URL")]
+    base_repos: Vec<String>,
 }
 
 /// What the user named: an image, or a recipe that names one.
@@ -128,6 +136,8 @@ impl SwapArgs {
             apt_proxy: self.apt_proxy.clone(),
             build_args: build_args.keys().cloned().collect(),
             extra_packages: recipe.into_iter().flat_map(|r| &r.extra_packages).chain(&self.packages).cloned().collect(),
+            no_gpg_check: self.no_gpg_check,
+            base_repos: self.base_repos.clone(),
         };
         let plan = plan_swap(&facts, subject.base.name(), fabric, &options)?;
         for note in &plan.notes {

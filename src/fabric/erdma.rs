@@ -3,7 +3,7 @@
 //! Sources: Alibaba Cloud help, "Use eRDMA in a Docker container" and "Use eRDMA for distributed training" (PAI), read
 //! 2026-11; aliyun `elastic-rdma-drivers` 0.2.37, `scripts/patches` (package version, `ibv_devinfo` transport).
 
-use super::{Fabric, SupportedDistro, SupportedRpmDistro};
+use super::{Fabric, RPM_PACKAGES, SupportedDistro, SupportedRpmDistro};
 
 const X86: &[&str] = &["amd64"];
 const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
@@ -28,11 +28,25 @@ pub static ERDMA: Fabric = Fabric {
         SupportedDistro { id: "ubuntu", version: "18.04", suite: "bionic/erdma", architectures: X86 },
     ],
     is_mellanox: false,
-    // The first page; it says of Anolis that it is not supported.
+    rpm_packages: RPM_PACKAGES,
+    // The first page lists them, and says of Anolis that it is not supported; "Use eRDMA" (ACK) names the one directory,
+    // that of Red Hat 7, and leaves the reader to find the others.
     rpm_distros: &[
-        SupportedRpmDistro { id: "alinux", version: "3", architectures: X86_AND_ARM },
-        SupportedRpmDistro { id: "alinux", version: "2", architectures: X86 },
-        SupportedRpmDistro { id: "centos", version: "8", architectures: X86 },
-        SupportedRpmDistro { id: "centos", version: "7", architectures: X86 },
+        rpm("alinux", "3", "alinux/3/erdma", X86_AND_ARM),
+        rpm("alinux", "2", "alinux/2/erdma", X86),
+        rpm("centos", "8", "redhat/8/erdma", X86),
+        SupportedRpmDistro { documented: true, ..rpm("centos", "7", "redhat/7/erdma", X86) },
+        // CentOS is a rebuild of it, and the directory bears its name.
+        rpm("rhel", "8", "redhat/8/erdma", X86),
+        SupportedRpmDistro { documented: true, ..rpm("rhel", "7", "redhat/7/erdma", X86) },
     ],
 };
+
+const fn rpm(
+    id: &'static str,
+    version: &'static str,
+    directory: &'static str,
+    architectures: &'static [&'static str],
+) -> SupportedRpmDistro {
+    SupportedRpmDistro { id, version, directory, documented: false, architectures }
+}

@@ -4,9 +4,11 @@
 
 pub mod erdma;
 pub mod roce;
+pub mod yum;
 
 use crate::distro::Distro;
 use serde::Serialize;
+pub use yum::{SupportedRpmDistro, YumRepository};
 
 /// The userspace stack of one fabric.
 #[derive(Debug)]
@@ -32,18 +34,10 @@ pub struct Fabric {
     pub distros: &'static [SupportedDistro],
     /// Its devices are Mellanox's, so that a Mellanox userspace drives them too.
     pub is_mellanox: bool,
-    /// Those of rpm, of which images are judged and not rebuilt.
+    /// The same packages as rpm has them (rdma-core, `redhat/rdma-core.spec`: the providers are in libibverbs).
+    pub rpm_packages: &'static [&'static str],
+    /// Those of rpm.
     pub rpm_distros: &'static [SupportedRpmDistro],
-}
-
-/// A distribution of rpm packages that the vendor lists.
-#[derive(Debug)]
-pub struct SupportedRpmDistro {
-    pub id: &'static str,
-    /// Major version: the vendor lists no minor ones.
-    pub version: &'static str,
-    /// Go's names.
-    pub architectures: &'static [&'static str],
 }
 
 /// A distribution that the vendor lists.
@@ -123,6 +117,10 @@ pub const RDMA_RPM_PACKAGES: [&str; 29] = [
     "srptools",
 ];
 
+/// What a job needs, by rpm's names (`redhat/rdma-core.spec`). The vendor's page prints the names of the deb packages,
+/// `ibverbs-providers` among them, which no rpm has.
+pub const RPM_PACKAGES: &[&str] = &["libibverbs", "libibverbs-utils", "librdmacm"];
+
 /// Providers that were rpm packages of their own before rdma-core (RHEL up to 7.3, MLNX_OFED 4): their files stand in the
 /// way of a newer libibverbs. SUSE still splits two off, under other names.
 pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
@@ -148,6 +146,8 @@ pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
 pub enum Origin {
     /// The vendor's apt repository.
     Apt(AptRepository),
+    /// The vendor's yum repository.
+    Yum(YumRepository),
 }
 
 /// A vendor's apt repository.
@@ -164,9 +164,10 @@ pub struct AptRepository {
 /// How the user chose the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepositoryChoice {
-    /// Address of the directory that holds `GPGKEY` and `apt/`.
+    /// Address of the directory that holds `GPGKEY`, `apt/` and `yum/`.
     pub mirror: Option<String>,
     pub vpc: bool,
+    /// apt suite; for rpm the path of the directory that holds `repodata`, below `yum/`.
     pub suite: Option<String>,
 }
 
@@ -191,6 +192,8 @@ pub enum RepositoryError {
     BadMirror(String),
     #[error("{0:?} is not an apt suite\n  an example is jammy/erdma")]
     BadSuite(String),
+    #[error("{0:?} is not a path below yum/ of the mirror\n  an example is redhat/7/erdma/x86_64")]
+    BadPath(String),
 }
 
 impl Fabric {
@@ -268,17 +271,13 @@ impl Fabric {
 
     /// Whether the vendor lists a distribution, whatever its package manager.
     pub fn lists(&self, distro: &Distro, architecture: &str) -> bool {
-        let major = distro.version.as_deref().and_then(|version| version.split('.').next());
-        self.supported(distro, architecture).is_some()
-            || self.rpm_distros.iter().any(|known| {
-                known.id == distro.id && Some(known.version) == major && known.architectures.contains(&architecture)
-            })
+        self.supported(distro, architecture).is_some() || self.supported_rpm(distro, architecture).is_some()
     }
 
     /// Every listed distribution as one line, those of rpm at the end.
     pub fn all_known(&self) -> String {
-        let rpm = self.rpm_distros.iter().map(|d| format!("{} {} ({})", d.id, d.version, d.architectures.join(", ")));
-        std::iter::once(self.known()).chain(rpm).collect::<Vec<_>>().join(", ")
+        let each = [self.known(), self.known_rpm()];
+        each.into_iter().filter(|list| !list.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
     /// The distributions that have an apt repository, as one line.

@@ -22,7 +22,8 @@ pub struct VerbsFacts {
     pub erdma_transport: Option<bool>,
     /// apt sources that name an eRDMA repository.
     pub vendor_sources: Vec<AptSource>,
-    /// Packages that `/etc/apt/preferences.d/erdma` pins, with their versions: a swap by rdmaprep asserted that they came
+    /// Packages that `/etc/apt/preferences.d/erdma` pins, or an entry of rdmaprep's in a list of versionlock, with their
+    /// versions: a swap by rdmaprep asserted that they came
     /// from the vendor's repository.
     pub pinned: BTreeMap<String, String>,
 }

@@ -15,11 +15,13 @@ use std::collections::BTreeMap;
 const DRIVER_DIR: &str = "etc/libibverbs.d";
 /// Written by rdmaprep's own swap.
 const PIN_FILE: &str = "etc/apt/preferences.d/erdma";
+/// The same of an rpm image: lists of dnf's and yum's versionlock.
+const LOCK_FILES: [&str; 2] = ["etc/dnf/plugins/versionlock.list", "etc/yum/pluginconf.d/versionlock.list"];
 const DEVINFO: &str = "usr/bin/ibv_devinfo";
 
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
-    path == PIN_FILE || (path.starts_with(DRIVER_DIR) && path.ends_with(".driver"))
+    path == PIN_FILE || LOCK_FILES.contains(&path) || (path.starts_with(DRIVER_DIR) && path.ends_with(".driver"))
 }
 
 /// Whether the markers in a binary are needed here.
@@ -114,7 +116,7 @@ pub fn load_verbs(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners:
             .collect(),
         erdma_transport: hits(fs, DEVINFO).map(|hits| hits.iter().any(|hit| hit.marker == Marker::ErdmaTransport)),
         vendor_sources: ofed::load_sources(fs, |address| address.contains("/erdma/apt")),
-        pinned: fs.text(PIN_FILE).map(|text| parse_pins(&text)).unwrap_or_default(),
+        pinned: load_pins(fs),
     }
 }
 
@@ -157,6 +159,20 @@ fn provider_abi(fs: &RootFs, path: &str) -> Option<u32> {
     number(Marker::ProviderSuffix).or_else(|| number(Marker::VerbsPrivateAbi))
 }
 
+fn load_pins(fs: &RootFs) -> BTreeMap<String, String> {
+    let mut pins = fs.text(PIN_FILE).map(|text| parse_pins(&text)).unwrap_or_default();
+    for text in LOCK_FILES.iter().filter_map(|path| fs.text(path)) {
+        pins.extend(parse_locks(&text));
+    }
+    pins
+}
+
+/// Package → version of the entries that rdmaprep wrote into a list of versionlock: above each stands what it is for.
+fn parse_locks(text: &str) -> BTreeMap<String, String> {
+    let said = text.lines().filter_map(|line| line.strip_prefix("# rdmaprep: ")?.split_once(' '));
+    said.map(|(name, version)| (name.to_owned(), version.trim().to_owned())).collect()
+}
+
 /// Package → version of an apt preferences file with exact versions.
 fn parse_pins(text: &str) -> BTreeMap<String, String> {
     text.split("\n\n")
@@ -183,6 +199,13 @@ mod tests {
     fn driver_lines() {
         assert_eq!(parse_driver_file("# c\n driver erdma\n"), Some("erdma"));
         assert_eq!(parse_driver_file("drivers erdma\n"), None);
+    }
+
+    /// Of a lock that somebody else set nobody says where the package came from.
+    #[test]
+    fn locks() {
+        let text = "# Added lock on Mon\nlibnccl-0:2.21.5-1.*\n# rdmaprep: libibverbs 44.1-2\nlibibverbs-0:44.1-2.*\n";
+        assert_eq!(parse_locks(text), BTreeMap::from([("libibverbs".to_owned(), "44.1-2".to_owned())]));
     }
 
     #[test]

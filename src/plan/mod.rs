@@ -2,10 +2,13 @@
 //!
 //! Pure. Only what the facts name is touched, by exact name.
 
-use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, RepositoryChoice, RepositoryError};
+mod rpm;
+
+use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::image::reference::{is_digest, is_image_name, split_tag};
 use crate::inspect::packages::{Dependency, parse_depends};
+pub use rpm::{has_package_manager, is_split_provider};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -21,6 +24,10 @@ pub struct SwapOptions {
     pub build_args: Vec<String>,
     /// Packages to install besides the fabric's.
     pub extra_packages: Vec<String>,
+    /// Take rpm packages without a signature.
+    pub no_gpg_check: bool,
+    /// Addresses of yum repositories that stand in for the image's own during the build.
+    pub base_repos: Vec<String>,
 }
 
 /// A repository's public key, as the user has it.
@@ -53,11 +60,15 @@ pub struct SwapPlan {
     pub fabric_title: &'static str,
     pub driver: &'static str,
     pub architecture: String,
+    /// The program that changes the packages: `apt-get`, `dnf` or `yum`.
+    pub package_manager: &'static str,
     /// Where the packages come from.
     pub origin: Origin,
     /// Name of the key in the build context; `None`: it is fetched from the repository.
     pub key_file: Option<String>,
     pub apt_proxy: Option<String>,
+    /// yum repositories that stand in for the image's own during the build; empty: the image's own.
+    pub base_repos: Vec<String>,
     pub build_args: Vec<String>,
     /// The fabric's packages; inner lists are alternatives in the order to try.
     pub install: Vec<Vec<String>>,
@@ -73,7 +84,7 @@ pub struct SwapPlan {
     pub unhold: Vec<String>,
     /// Files that go before the packages are changed.
     pub remove_files: Vec<String>,
-    /// Single entries that go from apt sources which must stay: (path, entry).
+    /// Single entries that go from sources which must stay: (path, line of an apt source or section of a `.repo` file).
     pub remove_entries: Vec<(String, String)>,
     /// Directories that go after the packages are changed.
     pub remove_directories: Vec<String>,
@@ -88,7 +99,11 @@ pub struct SwapPlan {
 impl SwapPlan {
     /// Every package that the swap may remove, replace or add: what a diff may show without alarm.
     pub fn touches(&self, package: &str) -> bool {
-        RDMA_CORE_PACKAGES.contains(&package)
+        let family: &[&str] = match self.origin {
+            Origin::Apt(_) => &RDMA_CORE_PACKAGES,
+            Origin::Yum(_) => &RDMA_RPM_PACKAGES,
+        };
+        family.contains(&package)
             || self.superseded.iter().any(|name| name == package)
             || self.purge.iter().any(|name| name == package)
             || self.extra_packages.iter().any(|name| name == package)
@@ -140,8 +155,22 @@ const PREDEFINED_ARGS: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "n
 pub enum PlanError {
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    #[error("the image has no apt packages ({0}); this version swaps packages of apt-based images only")]
+    #[error("the image has no apt packages ({0}); this version swaps packages of images with apt, dnf or yum")]
     NotApt(&'static str),
+    #[error(
+        "the image's rpm packages cannot be swapped: of package managers it has {0}, and dnf or yum are needed\n  install dnf in the base image, or start from one that has it"
+    )]
+    NoYum(&'static str),
+    #[error("{option} is not for an image with this package manager\n  {instead}")]
+    OtherManager { option: &'static str, instead: &'static str },
+    #[error(
+        "rpm reads keys as text, and this one is binary\n  make it text: gpg --import KEY && gpg --armor --export > KEY.asc"
+    )]
+    BinaryKey,
+    #[error(
+        "{0:?} is not the address of a repository\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
+    )]
+    BaseRepo(String),
     #[error("the image is for {os}/{architecture}; packages exist for linux/amd64 and linux/arm64")]
     Platform { os: String, architecture: String },
     #[error("image {0} has no name, and a Dockerfile cannot start from an id\n  give it one: docker tag {0} NAME")]
@@ -176,9 +205,8 @@ pub fn plan_swap(
     }
     let manager = facts.packages.manager;
     let not_apt = |reason| Err(PlanError::NotApt(reason));
-    // No repository that the user could name would help.
     if manager.is_rpm() {
-        return not_apt("it has an rpm database");
+        return rpm::plan(facts, name, fabric, options);
     }
     // The distribution first: "Anolis is not supported" says more than "no apt".
     let repository = fabric.apt_repository(facts.distro.as_ref(), architecture, &options.repository)?;
@@ -189,6 +217,7 @@ pub fn plan_swap(
         PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {}
     }
     check_options(options)?;
+    check_apt_options(options)?;
 
     let family: Vec<&Package> = facts.packages.all_installed().filter(|p| is_rdma_core(p)).collect();
     let swapped: BTreeSet<&str> = fabric
@@ -234,15 +263,12 @@ pub fn plan_swap(
         fabric_title: fabric.title,
         driver: fabric.driver,
         architecture: architecture.to_owned(),
+        package_manager: "apt-get",
         origin: Origin::Apt(repository),
         key_file: options.key.as_ref().map(|key| key.name().to_owned()),
         apt_proxy: options.apt_proxy.clone(),
-        build_args: options
-            .build_args
-            .iter()
-            .filter(|name| !PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str()))
-            .cloned()
-            .collect(),
+        base_repos: Vec::new(),
+        build_args: declared_args(options),
         install: fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect(),
         companions,
         extra_packages: options.extra_packages.clone(),
@@ -291,10 +317,28 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
     Ok(())
 }
 
+fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
+    let instead = "it is for images of rpm packages: leave it out";
+    if options.no_gpg_check {
+        return Err(PlanError::OtherManager { option: "--no-gpg-check", instead });
+    }
+    if !options.base_repos.is_empty() {
+        return Err(PlanError::OtherManager { option: "--base-repo", instead });
+    }
+    Ok(())
+}
+
+/// Names of the build arguments that the Dockerfile must declare.
+fn declared_args(options: &SwapOptions) -> Vec<String> {
+    let predefined = |name: &str| PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str());
+    options.build_args.iter().filter(|name| !predefined(name)).cloned().collect()
+}
+
 fn is_package_name(name: &str) -> bool {
     name.len() > 1
-        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        // rpm's may have capitals and underscores.
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "+-._".contains(c))
 }
 
 /// Whether a package is built from rdma-core, under whatever name.

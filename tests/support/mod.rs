@@ -126,8 +126,13 @@ pub struct Mirror {
 
 impl Mirror {
     pub fn start() -> Mirror {
+        Mirror::of("repo")
+    }
+
+    /// A folder of the rig that holds `erdma`.
+    pub fn of(folder: &str) -> Mirror {
         let mut server = Command::new(root().join("tests/rig/serve.py"))
-            .arg(rig_dir().join("repo"))
+            .arg(rig_dir().join(folder))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,207 @@
+//! Facts + fabric → [`SwapPlan`] for images of rpm packages, with dnf or yum.
+//!
+//! The same promises as for apt. What differs: rpm's requirements name anything that a package provides, providers may be
+//! packages of their own, and a held package is a line of versionlock's, which the build itself finds and takes out.
+
+use super::{
+    Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, check_options, choose_base, declared_args, plan_user,
+    writable,
+};
+use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS};
+use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
+use crate::inspect::packages::{Provided, split_relations};
+use std::collections::BTreeSet;
+
+/// Plans the swap of an image with an rpm database on a platform that there are packages for.
+pub(super) fn plan(
+    facts: &ImageFacts,
+    name: Option<&str>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+) -> Result<SwapPlan, PlanError> {
+    let architecture = facts.image.architecture.as_str();
+    let packages = &facts.packages;
+    // The distribution first: that the vendor does not list it says more than that it has no dnf.
+    let repository =
+        fabric.yum_repository(facts.distro.as_ref(), architecture, &options.repository, !options.no_gpg_check)?;
+    let manager = package_manager(packages)?;
+    check_options(options)?;
+    check_rpm_options(options)?;
+
+    let native = |package: &&Package| !package.is_foreign(architecture);
+    let family: Vec<&Package> = packages.all_installed().filter(|p| is_rdma_rpm(p)).collect();
+    let superseded: BTreeSet<&str> =
+        packages.all_installed().filter(|p| is_split_provider(p)).map(|p| p.name.as_str()).collect();
+    let swapped: BTreeSet<&str> =
+        fabric.rpm_packages.iter().copied().chain(family.iter().map(|p| p.name.as_str())).collect();
+    let companions: Vec<Companion> = family
+        .iter()
+        .copied()
+        .filter(native)
+        .filter(|package| !fabric.rpm_packages.contains(&package.name.as_str()))
+        .map(|package| Companion { name: package.name.clone(), without_offer: without_offer(package, &swapped) })
+        .collect();
+    let mut notes = Vec::new();
+    let mut purge = plan_purge(facts, &swapped, &superseded, &mut notes);
+    // Packages of both architectures share files, so that they must be of one build, and the vendor has only one.
+    purge.extend(family.iter().filter(|package| !native(package)).map(|p| format!("{}.{}", p.name, p.architecture)));
+    if repository.by_analogy {
+        notes.push(format!(
+            "no page of the vendor's names {}: the address follows the pattern of the one for Red Hat 7; if the build finds no repository there, give its path with --suite PATH",
+            repository.base_url
+        ));
+    }
+    if !repository.gpg_check {
+        notes.push(
+            "signatures are not checked: whoever is between the build and the mirror can change the packages"
+                .to_owned(),
+        );
+    }
+    if !facts.config.on_build.is_empty() {
+        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
+    }
+
+    let (mut remove_files, remove_entries) = plan_repos(&facts.ofed.yum_repos);
+    let mut remove_directories = Vec::new();
+    for directory in &facts.ofed.directories {
+        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
+            None => remove_directories.push(directory.path.clone()),
+            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
+        }
+    }
+    if remove_directories.len() == facts.ofed.directories.len() {
+        remove_files.extend(facts.ofed.loader_configs.iter().cloned());
+    }
+    let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
+    remove_files.extend(loose.map(|file| file.path.clone()));
+
+    Ok(SwapPlan {
+        base: choose_base(facts, name)?,
+        fabric_id: fabric.id,
+        fabric_title: fabric.title,
+        driver: fabric.driver,
+        architecture: architecture.to_owned(),
+        package_manager: manager,
+        origin: Origin::Yum(repository),
+        base_repos: options.base_repos.clone(),
+        key_file: options.key.as_ref().map(|key| key.name().to_owned()),
+        apt_proxy: None,
+        build_args: declared_args(options),
+        install: fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect(),
+        companions,
+        extra_packages: options.extra_packages.clone(),
+        purge: purge.into_iter().collect(),
+        superseded: superseded.into_iter().map(str::to_owned).collect(),
+        unhold: Vec::new(),
+        remove_files: writable(remove_files.into_iter().collect(), &mut notes),
+        remove_entries,
+        remove_directories: writable(remove_directories, &mut notes),
+        user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
+        shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
+        notes,
+    })
+}
+
+/// Whether an image's rpm packages can be swapped: it has a program for it.
+pub fn has_package_manager(packages: &PackageFacts) -> bool {
+    package_manager(packages).is_ok()
+}
+
+/// The program that can change several packages in one transaction.
+fn package_manager(packages: &PackageFacts) -> Result<&'static str, PlanError> {
+    let has = |name: &&str| packages.installed(name).is_some();
+    match ["dnf", "yum", "microdnf", "tdnf", "zypper", "dnf5"].into_iter().find(has) {
+        Some(manager @ ("dnf" | "yum")) => Ok(manager),
+        Some(other) => Err(PlanError::NoYum(other)),
+        None => Err(PlanError::NoYum("none that is known")),
+    }
+}
+
+fn check_rpm_options(options: &SwapOptions) -> Result<(), PlanError> {
+    if options.apt_proxy.is_some() {
+        return Err(PlanError::OtherManager { option: "--apt-proxy", instead: "set HTTP_PROXY for the build" });
+    }
+    if options.key.as_ref().is_some_and(|key| !key.is_armoured()) {
+        return Err(PlanError::BinaryKey);
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/%+".contains(c);
+    let is_address = |url: &str| {
+        let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+        rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(plain))
+    };
+    match options.base_repos.iter().find(|url| !is_address(url)) {
+        Some(url) => Err(PlanError::BaseRepo(url.rsplit('@').next().unwrap_or_default().to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Whether an rpm package is built from rdma-core, or for one build of it.
+fn is_rdma_rpm(package: &Package) -> bool {
+    RDMA_RPM_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
+}
+
+/// Whether a package is a provider from before rdma-core.
+pub fn is_split_provider(package: &Package) -> bool {
+    SPLIT_PROVIDER_RPMS.contains(&package.name.as_str()) && package.source.as_deref() != Some("rdma-core")
+}
+
+/// A Mellanox build goes: the distribution's repositories, which would have its own, answer for few of the images.
+fn without_offer(package: &Package, swapped: &BTreeSet<&str>) -> WithoutOffer {
+    // `libibverbs(x86-64) = 44.1-2`: the architecture is part of the name.
+    let pins = |requirement: &str| {
+        let mut words = requirement.split_whitespace();
+        let name = words.next().unwrap_or_default().split('(').next().unwrap_or_default();
+        words.next() == Some("=") && swapped.contains(name)
+    };
+    if package.is_mlnx_build() || split_relations(&package.depends).any(pins) {
+        WithoutOffer::Remove
+    } else {
+        WithoutOffer::Keep
+    }
+}
+
+/// OFED packages that nothing outside OFED and the swapped set requires; and notes on those that stay.
+fn plan_purge(
+    facts: &ImageFacts,
+    swapped: &BTreeSet<&str>,
+    superseded: &BTreeSet<&str>,
+    notes: &mut Vec<String>,
+) -> BTreeSet<String> {
+    let replaced = |name: &str| swapped.contains(name) || superseded.contains(name);
+    let mut purge: BTreeSet<String> = facts.ofed.packages.iter().filter(|name| !replaced(name)).cloned().collect();
+    let only = |keep: &dyn Fn(&Package) -> bool| PackageFacts {
+        list: facts.packages.list.iter().filter(|package| keep(package)).cloned().collect(),
+        ..PackageFacts::default()
+    };
+    // A package that stays may keep another one: repeat until nothing changes.
+    loop {
+        let staying = only(&|package| !purge.contains(&package.name));
+        let provided = Provided::by(&staying);
+        let lost = staying.all_installed().filter(|package| !replaced(&package.name)).find_map(|package| {
+            split_relations(&package.depends).find_map(|requirement| {
+                let provides = |name: &&String| {
+                    Provided::by(&only(&|package| package.name == **name)).meets(requirement) == Some(true)
+                };
+                if provided.meets(requirement) == Some(true) {
+                    return None;
+                }
+                Some((purge.iter().find(provides)?.clone(), package.name.clone()))
+            })
+        });
+        match lost {
+            Some((needed, by)) => {
+                notes.push(format!("package {needed} stays: {by} requires it"));
+                purge.remove(&needed);
+            }
+            None => return purge,
+        }
+    }
+}
+
+/// `.repo` files that go, and sections that go from files which others share.
+fn plan_repos(repos: &[YumRepo]) -> (BTreeSet<String>, Vec<(String, String)>) {
+    let (shared, own): (Vec<_>, Vec<_>) = repos.iter().partition(|repo| repo.shared);
+    let files = own.into_iter().map(|repo| repo.path.clone()).collect();
+    let plain = |repo: &&YumRepo| !repo.id.chars().any(char::is_control) && !repo.path.chars().any(char::is_control);
+    (files, shared.into_iter().filter(plain).map(|repo| (repo.path.clone(), repo.id.clone())).collect())
+}

@@ -1,0 +1,239 @@
+//! Whole Dockerfiles for images of rpm packages, per distribution, and the plans behind them.
+
+#[path = "support/image_fixture.rs"]
+mod image_fixture;
+#[path = "support/mod.rs"]
+mod support;
+
+use image_fixture::Fixture;
+use rdmaprep::dockerfile::render_dockerfile;
+use rdmaprep::fabric::erdma::ERDMA;
+use rdmaprep::fabric::{RepositoryChoice, RepositoryError};
+use rdmaprep::facts::{ImageFacts, OfedDirectory, Package, PackageFacts, PackageManager, PackageState, YumRepo};
+use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, WithoutOffer, plan_swap};
+
+fn package(name: &str, version: &str, architecture: &str, depends: &str) -> Package {
+    Package {
+        name: name.into(),
+        version: version.into(),
+        architecture: architecture.into(),
+        state: PackageState::Installed,
+        held: false,
+        source: None,
+        depends: depends.into(),
+        provides: String::new(),
+        multi_arch: String::new(),
+    }
+}
+
+/// An image of rpm packages with what it needs to install more, and nothing of RDMA.
+fn plain(id: &str, version: &str, architecture: &str, manager: &str) -> ImageFacts {
+    let mut facts = Fixture::plain(id, version, "", architecture).facts();
+    let rpm = if architecture == "arm64" { "aarch64" } else { "x86_64" };
+    facts.packages = PackageFacts { manager: PackageManager::RpmBdb, ..PackageFacts::default() };
+    for name in ["glibc", "bash", "libnl3", manager] {
+        facts.packages.list.push(package(name, "1-1", rpm, ""));
+    }
+    facts
+}
+
+/// The same with MLNX_OFED 5 and later: one build of rdma-core, the providers in libibverbs.
+fn ofed(id: &str, version: &str, architecture: &str, manager: &str) -> ImageFacts {
+    let mut facts = plain(id, version, architecture, manager);
+    let rpm = if architecture == "arm64" { "aarch64" } else { "x86_64" };
+    let isa = if architecture == "arm64" { "aarch-64" } else { "x86-64" };
+    let build = "2307mlnx47-1.2310119";
+    for name in ["libibumad", "libibverbs", "libibverbs-utils", "librdmacm", "librdmacm-utils", "rdma-core-devel"] {
+        let pinned = format!("rdma-core({isa}) = {build}");
+        facts.packages.list.push(package(name, build, rpm, &pinned));
+        facts.ofed.packages.push(name.into());
+    }
+    facts.packages.list.push(package("rdma-core", build, rpm, ""));
+    facts.packages.list.push(package("ucx", "1.15.0-1", rpm, "libibverbs.so.1()(64bit)"));
+    let needs = "libibverbs, libibverbs-utils, librdmacm, librdmacm-utils";
+    facts.packages.list.push(package("mlnx-ofed-basic-user-only", "23.10-1.1.9.0", "noarch", needs));
+    facts.ofed.packages.extend(["rdma-core".into(), "mlnx-ofed-basic-user-only".into()]);
+    facts.ofed.yum_repos.push(repo("/etc/yum.repos.d/mlnx_ofed.repo", "mlnx_ofed", false));
+    facts.ofed.directories.push(OfedDirectory {
+        path: "/opt/mellanox".into(),
+        files: 1,
+        size_bytes: 1,
+        owners: Vec::new(),
+        loader_reason: None,
+        verbs_files: Vec::new(),
+    });
+    facts
+}
+
+fn repo(path: &str, id: &str, shared: bool) -> YumRepo {
+    let url = "http://linux.mellanox.com/public/repo/mlnx_ofed/x".into();
+    YumRepo { path: path.into(), id: id.into(), url, enabled: true, shared }
+}
+
+fn plan(facts: &ImageFacts, options: &SwapOptions) -> SwapPlan {
+    plan_swap(facts, None, &ERDMA, options).unwrap()
+}
+
+fn refused(facts: &ImageFacts, options: &SwapOptions) -> PlanError {
+    plan_swap(facts, None, &ERDMA, options).unwrap_err()
+}
+
+fn dockerfile(facts: &ImageFacts, options: &SwapOptions) -> String {
+    let plan = plan(facts, options);
+    let text = render_dockerfile(&plan);
+    assert_eq!(text, render_dockerfile(&plan), "the same plan gives the same bytes");
+    // Case F01: what only BuildKit understands must not be in it; and none of apt.
+    for forbidden in ["# syntax=", "<<", "--mount", "COPY --", "apt", "dpkg", "--nodeps"] {
+        assert!(!text.contains(forbidden), "{forbidden} in\n{text}");
+    }
+    for needed in ["rpm -Va --nofiles", "protected_packages", "skip_if_unavailable=1", "priority=1", "SIGMD5"] {
+        assert!(text.contains(needed), "{needed} is not in\n{text}");
+    }
+    assert_eq!(text.matches("\nRUN ").count(), 1, "one transaction");
+    support::hadolint(&text);
+    text
+}
+
+#[test]
+fn centos_7() {
+    insta::assert_snapshot!(dockerfile(&ofed("centos", "7", "amd64", "yum"), &SwapOptions::default()));
+}
+
+#[test]
+fn centos_8() {
+    insta::assert_snapshot!(dockerfile(&ofed("centos", "8", "amd64", "dnf"), &SwapOptions::default()));
+}
+
+#[test]
+fn rhel_8() {
+    insta::assert_snapshot!(dockerfile(&ofed("rhel", "8.10", "amd64", "dnf"), &SwapOptions::default()));
+}
+
+#[test]
+fn alinux_2() {
+    insta::assert_snapshot!(dockerfile(&ofed("alinux", "2.1903", "amd64", "yum"), &SwapOptions::default()));
+}
+
+#[test]
+fn alinux_3() {
+    insta::assert_snapshot!(dockerfile(&ofed("alinux", "3", "amd64", "dnf"), &SwapOptions::default()));
+}
+
+/// Case A10's image, on Arm, as another user, with another shell.
+#[test]
+fn alinux_3_on_arm_without_any_rdma_userspace() {
+    let mut facts = plain("alinux", "3", "arm64", "dnf");
+    facts.config.user = "trainer:1000".into();
+    facts.config.shell = vec!["/bin/bash".into(), "-o".into(), "pipefail".into(), "-c".into()];
+    insta::assert_snapshot!(dockerfile(&facts, &SwapOptions::default()));
+}
+
+/// Every option that shows in the text.
+#[test]
+fn rocky_9_with_every_option() {
+    let mut facts = ofed("rocky", "9.3", "amd64", "dnf");
+    facts.ofed.yum_repos.push(repo("/etc/yum.repos.d/mixed.repo", "doca_2.9[x]", true));
+    let options = SwapOptions {
+        repository: RepositoryChoice {
+            mirror: Some("http://mirror.example.com/erdma".into()),
+            suite: Some("rocky/9/erdma/x86_64".into()),
+            vpc: false,
+        },
+        key: Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() }),
+        build_args: vec!["RES_OPTIONS".into(), "http_proxy".into()],
+        extra_packages: vec!["perftest".into()],
+        base_repos: vec!["http://vault.example.com/9.3/BaseOS/x86_64/os/".into()],
+        ..SwapOptions::default()
+    };
+    insta::assert_snapshot!(dockerfile(&facts, &options));
+    let unsigned = SwapOptions { key: None, no_gpg_check: true, ..options };
+    let text = dockerfile(&facts, &unsigned);
+    assert!(text.contains("\n# Signatures are not checked") && text.contains("gpgcheck=0"), "{text}");
+    assert!(!text.contains("gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-erdma") && !text.contains("rpmkeys"), "{text}");
+    assert!(plan(&facts, &unsigned).notes.iter().any(|note| note.starts_with("signatures are not checked")));
+}
+
+/// Case A13: packages from before rdma-core go in the same transaction; case A01: only what is installed is touched.
+#[test]
+fn the_plan_follows_the_facts() {
+    let mut facts = plain("centos", "7", "amd64", "yum");
+    let build = "41mlnx1-OFED.4.9.3.0.0.49224";
+    for name in ["libibverbs", "libmlx5", "librxe"] {
+        facts.packages.list.push(package(name, build, "x86_64", ""));
+        facts.ofed.packages.push(name.into());
+    }
+    facts.packages.list.push(package("libibverbs", build, "i686", ""));
+    facts.packages.list.push(package("perftest", "4.5-1", "x86_64", "libibverbs.so.1()(64bit)"));
+    facts.packages.list.push(package("mft", "4.26.1-3", "x86_64", ""));
+    facts.packages.list.push(package("mlnx-tools", "23.10-0.2310119", "x86_64", "mft"));
+    facts.packages.list.push(package("my-trainer", "1-1", "noarch", "mlnx-tools >= 5, bash"));
+    facts.packages.list.push(package("mlnx-ethtool", "6.4-1", "x86_64", "glibc"));
+    facts.ofed.packages.extend(["mft".into(), "mlnx-tools".into(), "mlnx-ethtool".into()]);
+    let plan = plan(&facts, &SwapOptions::default());
+    assert_eq!(plan.superseded, ["libmlx5", "librxe"]);
+    assert_eq!(plan.purge, ["libibverbs.i686", "mlnx-ethtool"]);
+    assert_eq!(
+        plan.notes,
+        ["package mlnx-tools stays: my-trainer requires it", "package mft stays: mlnx-tools requires it"]
+    );
+    let companions: Vec<(&str, WithoutOffer)> =
+        plan.companions.iter().map(|c| (c.name.as_str(), c.without_offer)).collect();
+    assert_eq!(companions, [("perftest", WithoutOffer::Keep)]);
+    for name in ["libibverbs", "libmlx5", "mlnx-ethtool", "perftest"] {
+        assert!(plan.touches(name), "{name}");
+    }
+    for name in ["ucx", "my-trainer", "mlnx-tools", "libibverbs1x", "ibverbs-providers"] {
+        assert!(!plan.touches(name), "{name}");
+    }
+}
+
+/// Case A14: what is not on the vendor's list is refused with the list, never taken for something else.
+#[test]
+fn unlisted_distributions() {
+    for (id, version, architecture) in
+        [("anolis", "8.8", "amd64"), ("rocky", "9.3", "amd64"), ("almalinux", "8.9", "amd64"), ("centos", "7", "arm64")]
+    {
+        let error = refused(&ofed(id, version, architecture, "dnf"), &SwapOptions::default());
+        assert!(matches!(error, PlanError::Repository(RepositoryError::NotListed { .. })), "{id}: {error}");
+        assert!(error.to_string().contains("alinux 3 (amd64, arm64), alinux 2 (amd64), centos 8"), "{error}");
+    }
+}
+
+/// An address that nobody published is said to be one, where the plan is shown and in the Dockerfile.
+#[test]
+fn addresses_by_analogy_say_so() {
+    let notes = |facts| plan(&facts, &SwapOptions::default()).notes;
+    assert!(notes(ofed("centos", "7", "amd64", "yum")).is_empty());
+    let said = notes(ofed("alinux", "3", "amd64", "dnf"));
+    assert!(said[0].contains("no page of the vendor's names") && said[0].contains("--suite PATH"), "{said:?}");
+    let path = SwapOptions {
+        repository: RepositoryChoice { suite: Some("alinux/3/x".into()), ..RepositoryChoice::default() },
+        ..SwapOptions::default()
+    };
+    assert!(plan(&ofed("alinux", "3", "amd64", "dnf"), &path).notes.is_empty(), "the user vouches for it");
+}
+
+#[test]
+fn what_cannot_be_planned_is_said() {
+    let good = || ofed("centos", "8", "amd64", "dnf");
+    let options = SwapOptions::default();
+    let error = refused(&plain("centos", "8", "amd64", "microdnf"), &options);
+    assert_eq!(error, PlanError::NoYum("microdnf"));
+    let binary = SwapOptions { key: Some(KeyFile { content: vec![0x99, 1] }), ..options.clone() };
+    assert_eq!(refused(&good(), &binary), PlanError::BinaryKey);
+    let proxy = SwapOptions { apt_proxy: Some("http://cache:3142".into()), ..options.clone() };
+    assert!(matches!(refused(&good(), &proxy), PlanError::OtherManager { option: "--apt-proxy", .. }));
+    for bad in ["ftp://x", "http://", "http://h/$(id)", "http://h/a b", "http://u:s3cret@h/"] {
+        let repo = SwapOptions { base_repos: vec![bad.into()], ..options.clone() };
+        let said = refused(&good(), &repo).to_string();
+        assert!(said.contains("is not the address of a repository") && !said.contains("s3cret"), "{said}");
+    }
+    // What is for rpm images alone has no meaning for others.
+    for more in [
+        SwapOptions { no_gpg_check: true, ..options.clone() },
+        SwapOptions { base_repos: vec!["http://h/".into()], ..options },
+    ] {
+        let error = refused(&Fixture::good().facts(), &more);
+        assert!(matches!(error, PlanError::OtherManager { .. }), "{error}");
+    }
+}

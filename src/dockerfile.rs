@@ -3,13 +3,15 @@
 //! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
 //! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
 
-use crate::plan::SwapPlan;
+use crate::fabric::Origin;
+use crate::plan::{SwapPlan, WithoutOffer};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use std::collections::BTreeSet;
 
 const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
+const KEEP_TEMPLATE: &str = include_str!("../templates/keep.dockerfile.j2");
 
 /// Writes the Dockerfile of a swap.
 ///
@@ -19,7 +21,13 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
     let companions = || plan.companions.iter().map(|companion| companion.name.clone());
     let family: BTreeSet<String> = plan.install.iter().flatten().cloned().chain(companions()).collect();
     let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
+    let template = match plan.origin {
+        Origin::Image => "keep",
+        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
+    };
     let constants = context! {
+        packages_from => packages_from(plan),
+        leaving => leaving(plan),
         version => env!("CARGO_PKG_VERSION"),
         removable,
         family,
@@ -27,8 +35,27 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
         loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
     };
     environment()
-        .and_then(|env| env.get_template("apt")?.render(context! { ..Value::from(Serde(plan)), ..constants }))
-        .unwrap_or_else(|error| panic!("the apt template does not fit the plan: {error:#}"))
+        .and_then(|env| env.get_template(template)?.render(context! { ..Value::from(Serde(plan)), ..constants }))
+        .unwrap_or_else(|error| panic!("the {template} template does not fit the plan: {error:#}"))
+}
+
+/// Where the packages come from, for people.
+fn packages_from(plan: &SwapPlan) -> String {
+    match &plan.origin {
+        Origin::Apt(repository) => format!("{} {}", repository.url, repository.suite),
+        Origin::Files(_) => "package files of the build context".to_owned(),
+        Origin::Distribution => "the apt sources of the image".to_owned(),
+        Origin::Image => "the image".to_owned(),
+    }
+}
+
+/// With package files: installed packages that no file is a counterpart of and that cannot stay.
+fn leaving(plan: &SwapPlan) -> Vec<String> {
+    let Origin::Files(files) = &plan.origin else { return Vec::new() };
+    let is_there = |name: &String| files.names.iter().any(|file| file.split('_').next() == Some(name));
+    let companions = plan.companions.iter().filter(|companion| companion.without_offer != WithoutOffer::Keep);
+    let names = companions.map(|companion| &companion.name).chain(&plan.renamed);
+    names.filter(|name| !is_there(name)).cloned().collect()
 }
 
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
@@ -45,6 +72,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     env.add_filter("quoted", |text: String| dockerfile_quote(&text));
     env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
     env.add_template("apt", APT_TEMPLATE)?;
+    env.add_template("keep", KEEP_TEMPLATE)?;
     Ok(env)
 }
 

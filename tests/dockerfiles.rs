@@ -37,7 +37,7 @@ fn mirror_and_suite() -> SwapOptions {
     let repository = RepositoryChoice {
         mirror: Some("http://mirror.example.com/erdma".into()),
         suite: Some("bookworm/erdma".into()),
-        vpc: false,
+        ..RepositoryChoice::default()
     };
     SwapOptions { repository, ..SwapOptions::default() }
 }
@@ -96,6 +96,7 @@ fn with_every_option() {
         apt_proxy: Some("http://cache.example.com:3142".into()),
         build_args: vec!["RES_OPTIONS".into(), "http_proxy".into()],
         extra_packages: vec!["perftest".into()],
+        ..SwapOptions::default()
     };
     insta::assert_snapshot!(dockerfile(&fixture, &options));
 }

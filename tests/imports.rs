@@ -26,8 +26,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("loopback", &["agent", "devices", "facts", "sysfs"]),
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image"]),
-    ("plan", &["fabric", "facts", "image", "inspect"]),
-    ("dockerfile", &["plan"]),
+    ("package_file", &["facts", "inspect"]),
+    ("plan", &["fabric", "facts", "image", "inspect", "package_file"]),
+    ("dockerfile", &["fabric", "plan"]),
     ("diff", &["facts"]),
     (
         "checks",

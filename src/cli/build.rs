@@ -14,12 +14,12 @@ use crate::diff::{ImageDiff, diff_images};
 use crate::docker::auth;
 use crate::docker::build::{BuildError, BuildEvent, BuildRequest, Builder, BuiltImage};
 use crate::docker::config::{merge_build_args, proxy_build_args};
-use crate::docker::context::BuildContext;
+use crate::docker::context::{BuildContext, Content};
 use crate::docker::engine::Engine;
 use crate::docker::push::{PushError, Pushed};
 use crate::dockerfile::render_dockerfile;
+use crate::fabric::Userspace;
 use crate::image::reference::{Reference, is_image_name};
-use crate::plan::PlanError;
 use crate::report::{Report, write_check, write_diff};
 use crate::units::Elapsed;
 use clap::{Args, ValueEnum};
@@ -33,6 +33,8 @@ Examples:
   rdmaprep build my/train:1 -t reg.example.com/train:1-erdma --push     push if the result passed
   rdmaprep build my/train:1 -t my/train:1-erdma --vpc                   on a machine inside the vendor's VPC
   rdmaprep build images/cuda-12.4-ubuntu22.04 -t cuda:erdma             from a recipe
+  rdmaprep build my/train:1 -t my/train:1-erdma --offline debs/         from package files, without any network
+  rdmaprep build my/train:1 -t my/train:1-roce --target cce             for RoCE: kept if it is sound, else the distribution's
   rdmaprep build my/debian:12 -t my/debian:12-erdma \\
       --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from a mirror of your own";
 
@@ -53,7 +55,7 @@ pub struct BuildArgs {
     /// Which builder; auto takes BuildKit, or the classic builder where there is none
     #[arg(long, value_enum, default_value_t = BuilderChoice::Auto)]
     builder: BuilderChoice,
-    /// Network of the build, as in docker build
+    /// Network of the build, as in docker build [default: the builder's, and none with --offline]
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
     /// Do not reuse results of earlier builds
@@ -83,6 +85,8 @@ struct BuildResult {
     image_id: String,
     tags: Vec<String>,
     builder: String,
+    /// Whose build of the userspace the result has; `keep`: nothing was installed or removed.
+    userspace: Userspace,
     build_time_ms: u64,
     report: Report,
     diff: ImageDiff,
@@ -105,7 +109,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let judge = args.judge.load()?;
     let fabric = args.judge.target.fabric;
     subject.check_fabric(fabric)?;
-    fabric.vendor_mirrors().map_err(PlanError::from)?;
+    args.swap.check(fabric)?;
     let client = Client::load(global)?;
     let mut progress = Progress::new(args.progress, global);
     let (result, damage) = block_on(async {
@@ -140,6 +144,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
                 image_id: built.id,
                 tags: args.tags.clone(),
                 builder: built.builder.to_string(),
+                userspace: swap.plan.userspace,
                 build_time_ms: u64::try_from(built.duration.as_millis()).unwrap_or(u64::MAX),
                 report,
                 diff,
@@ -181,14 +186,15 @@ async fn build(
     swap: &Swap,
     progress: &mut Progress,
 ) -> Result<BuiltImage, CliError> {
-    let files = swap.key.iter().map(|key| (key.name().to_owned(), key.content.clone(), 0o644));
+    let key = swap.key_file().map(|(name, key)| (name.to_owned(), Content::Bytes(key.content.clone()), 0o644));
+    let packages = swap.packages.iter().map(|(name, path)| (name.clone(), Content::File(path.clone()), 0o644));
     let proxies = proxy_build_args(&client.env, &client.config, engine.endpoint().docker_host());
     let request = BuildRequest {
         dockerfile: render_dockerfile(&swap.plan),
-        context: BuildContext { files: files.collect() },
+        context: BuildContext { files: key.into_iter().chain(packages).collect() },
         tags: args.tags.clone(),
         build_args: merge_build_args(proxies, &swap.build_args),
-        network: args.network.clone(),
+        network: args.network.clone().or_else(|| args.swap.is_offline().then(|| "none".to_owned())),
         no_cache: args.no_cache,
         // The image that was inspected is the one to build on.
         pull: false,

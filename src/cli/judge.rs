@@ -34,7 +34,7 @@ enum FailOn {
 }
 
 /// A target by its id, for clap.
-fn parse_target(name: &str) -> Result<&'static Target, String> {
+pub fn parse_target(name: &str) -> Result<&'static Target, String> {
     targets::by_id(name).ok_or_else(|| format!("known targets: {}", targets::known()))
 }
 

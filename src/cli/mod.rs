@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod inspect;
 mod judge;
+mod offline;
 mod output;
 mod preflight;
 mod progress;

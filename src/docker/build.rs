@@ -222,7 +222,7 @@ impl Engine {
         cancel: CancellationToken,
     ) -> Result<BuiltImage, BuildError> {
         check_tags(&request.tags)?;
-        let context = request.context.to_tar(&request.dockerfile)?;
+        let context = request.context.pack(&request.dockerfile)?;
         let redactor = Redactor::new(
             request.build_args.values().map(String::as_str),
             request.registry_auth.values().map(super::auth::Credentials::secret),

@@ -3,7 +3,7 @@
 //! Sources: Alibaba Cloud help, "Use eRDMA in a Docker container" and "Use eRDMA for distributed training" (PAI), read
 //! 2026-11; aliyun `elastic-rdma-drivers` 0.2.37, `scripts/patches` (package version, `ibv_devinfo` transport).
 
-use super::{Fabric, SupportedDistro, SupportedRpmDistro};
+use super::{Fabric, SupportedDistro, SupportedRpmDistro, Userspace};
 
 const X86: &[&str] = &["amd64"];
 const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
@@ -28,6 +28,8 @@ pub static ERDMA: Fabric = Fabric {
         SupportedDistro { id: "ubuntu", version: "18.04", suite: "bionic/erdma", architectures: X86 },
     ],
     is_mellanox: false,
+    // That a stock rdma-core works with the vendor's driver is not established.
+    userspaces: &[Userspace::Vendor],
     // The first page; it says of Anolis that it is not supported.
     rpm_distros: &[
         SupportedRpmDistro { id: "alinux", version: "3", architectures: X86_AND_ARM },

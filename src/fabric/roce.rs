@@ -3,7 +3,7 @@
 //! Sources: cloud.baidu.com, doc/CCE/s/Qmknnud7o (resource `rdma/hca`) and doc/BCC/s/ilks01soo (RoCE v2), read 2026-11;
 //! rdma-core, `debian/ibverbs-providers.install` (the mlx5 provider is in the distributions' own packages).
 
-use super::Fabric;
+use super::{Fabric, Userspace};
 
 pub static ROCE: Fabric = Fabric {
     id: "roce",
@@ -17,5 +17,6 @@ pub static ROCE: Fabric = Fabric {
     vpc_mirror: None,
     distros: &[],
     is_mellanox: true,
+    userspaces: &[Userspace::Keep, Userspace::Inbox, Userspace::Doca],
     rpm_distros: &[],
 };

@@ -225,12 +225,13 @@ pub fn verdict(findings: &[Finding], bar: Bar) -> Verdict {
 
 /// The command that repairs most of what these checks find.
 fn rebuild(subject: &Subject<'_>) -> String {
-    if subject.target.fabric.public_mirror.is_none() {
-        return match subject.facts.packages.manager {
-            PackageManager::Dpkg | PackageManager::DpkgStatusD => subject.target.fabric.distribution_packages(),
-            // rdma-core, redhat/rdma-core.spec: the providers are in libibverbs.
-            _ => "RUN dnf install -y libibverbs libibverbs-utils librdmacm".to_owned(),
-        };
+    let has_vendor = subject.target.fabric.public_mirror.is_some();
+    match subject.facts.packages.manager {
+        PackageManager::Dpkg => {}
+        _ if has_vendor => {}
+        PackageManager::DpkgStatusD => return subject.target.fabric.distribution_packages(),
+        // rdma-core, redhat/rdma-core.spec: the providers are in libibverbs.
+        _ => return "RUN dnf install -y libibverbs libibverbs-utils librdmacm".to_owned(),
     }
     if subject.facts.packages.manager.is_rpm() {
         return format!("RUN {}", packages::rpm_install(&subject.facts.packages));
@@ -243,7 +244,11 @@ fn rebuild(subject: &Subject<'_>) -> String {
         &image.architecture,
         &RepositoryChoice::default(),
     );
-    let more = if listed.is_ok() { "" } else { " --mirror URL --suite SUITE" };
+    let more = match (has_vendor, listed) {
+        (false, _) => format!(" --target {}", subject.target.id),
+        (true, Ok(_)) => String::new(),
+        (true, Err(_)) => " --mirror URL --suite SUITE".to_owned(),
+    };
     let Some(name) = name else {
         return format!("rdmaprep build IMAGE -t NEW{more}");
     };

@@ -79,7 +79,8 @@ fn each_ubuntu_by_its_name() {
     ] {
         let base = format!("rdmaprep-test/ubuntu:{version}");
         let tag = names.unique(&format!("ubuntu-{codename}"));
-        let result = result_of(&build(&base, &tag, &["--mirror", &mirror.address, "--network", "host"]));
+        let result =
+            result_of(&build(&base, &tag, &["--target", "ecs", "--mirror", &mirror.address, "--network", "host"]));
         // NCCL and CUDA are not in this image: the userspace is what is judged.
         let verdict = run(rdmaprep().args(["check", "--target", "ecs", "--all", &tag]));
         verdict.expect(0).prints("PASS for ecs").prints(&format!("pass     distro-listed        Ubuntu {version} LTS"));

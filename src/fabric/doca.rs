@@ -32,8 +32,10 @@ pub fn apt_repository(
     {
         return Err(RepositoryError::BadDocaVersion(version.to_owned()));
     }
-    let distro = distro.ok_or(RepositoryError::Unknown)?;
-    let release = distro.version.as_deref().filter(|version| distro.id == "ubuntu" && UBUNTU.contains(version));
+    let release = distro
+        .filter(|distro| distro.id == "ubuntu")
+        .and_then(|distro| distro.version.as_deref())
+        .filter(|version| UBUNTU.contains(version));
     let machine = match architecture {
         "amd64" => Some("x86_64"),
         "arm64" => Some("arm64-sbsa"),
@@ -41,7 +43,7 @@ pub fn apt_repository(
     };
     let (Some(release), Some(machine)) = (release, machine) else {
         return Err(RepositoryError::DocaNotListed {
-            distro: distro.to_string(),
+            distro: distro.map_or("an unknown distribution".to_owned(), ToString::to_string),
             architecture: architecture.to_owned(),
             known: UBUNTU.map(|release| format!("ubuntu {release} (amd64, arm64)")).join(", "),
         });
@@ -85,6 +87,8 @@ mod tests {
             let bad = apt_repository(jammy.as_ref(), "amd64", &choice(Some(version)));
             assert_eq!(bad, Err(RepositoryError::BadDocaVersion(version.to_owned())));
         }
+        let unknown = apt_repository(None, "amd64", &choice(Some("2.10.0"))).unwrap_err().to_string();
+        assert!(unknown.contains("an unknown distribution on amd64"), "{unknown}");
         let bionic = parse_os_release("ID=ubuntu\nVERSION_ID=18.04\n");
         let error = apt_repository(bionic.as_ref(), "amd64", &choice(Some("2.10.0"))).unwrap_err().to_string();
         assert!(error.contains("ubuntu 22.04 (amd64, arm64)"), "{error}");

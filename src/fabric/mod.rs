@@ -237,9 +237,9 @@ pub enum RepositoryError {
     #[error("{0:?} is not a version of DOCA\n  an example is 2.10.0")]
     BadDocaVersion(String),
     #[error(
-        "the image does not say which distribution it is (no os-release)\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
+        "the image does not say which distribution it is (no os-release)\n  listed by the vendor: {known}\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
     )]
-    Unknown,
+    Unknown { known: String },
     #[error(
         "{0:?} is not a mirror address\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
     )]
@@ -275,7 +275,7 @@ impl Fabric {
             (None, Some(listed)) => listed.suite.to_owned(),
             (_, None) => {
                 return Err(match distro {
-                    None => RepositoryError::Unknown,
+                    None => RepositoryError::Unknown { known: self.known() },
                     Some(distro) => RepositoryError::NotListed {
                         title: self.title,
                         distro: distro.to_string(),
@@ -414,8 +414,9 @@ mod tests {
             assert!(error.contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{error}");
             assert!(error.contains("--mirror URL and --suite SUITE"), "{error}");
         }
-        let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default());
-        assert_eq!(no_distro, Err(RepositoryError::Unknown));
+        let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default()).unwrap_err();
+        assert!(matches!(no_distro, RepositoryError::Unknown { .. }));
+        assert!(no_distro.to_string().contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{no_distro}");
     }
 
     #[test]

@@ -114,8 +114,8 @@ fn pack_file(path: &str, content: &Content, mode: u32) -> io::Result<Vec<Piece>>
 }
 
 impl PackedContext {
-    /// Size of the archive in bytes.
-    pub fn len(&self) -> u64 {
+    /// Size of the archive.
+    pub fn size_bytes(&self) -> u64 {
         let size = |piece: &Piece| match piece {
             Piece::Bytes(bytes) => bytes.len() as u64,
             Piece::File { size, .. } => *size,
@@ -190,7 +190,7 @@ mod tests {
     fn archive(context: &BuildContext, dockerfile: &str) -> Vec<u8> {
         let packed = context.pack(dockerfile).expect("valid");
         let bytes = sent(&packed).expect("readable");
-        assert_eq!(bytes.len() as u64, packed.len());
+        assert_eq!(bytes.len() as u64, packed.size_bytes());
         bytes
     }
 

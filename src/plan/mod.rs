@@ -12,7 +12,7 @@ use crate::inspect::packages::{Dependency, parse_depends};
 use offline::{OfferedFiles, Wanted, choose_files};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use userspace::choose_userspace;
+use userspace::{choose_userspace, plan_kept};
 
 /// What the user chose beside the image.
 #[derive(Debug, Clone, Default)]
@@ -359,48 +359,6 @@ pub fn plan_swap(
         user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
         shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
         notes,
-    })
-}
-
-/// The plan of an image whose userspace is right: nothing of it changes.
-fn plan_kept(
-    facts: &ImageFacts,
-    name: Option<&str>,
-    fabric: &'static Fabric,
-    options: &SwapOptions,
-) -> Result<SwapPlan, PlanError> {
-    let library = facts.verbs.loaded().and_then(|library| library.package.as_deref());
-    let shown = library.and_then(|name| facts.packages.installed(name));
-    let shown = shown.map_or(String::new(), |package| format!(" ({} {})", package.name, package.version));
-    let title = fabric.title;
-    Ok(SwapPlan {
-        base: choose_base(facts, name)?,
-        fabric_id: fabric.id,
-        fabric_title: title,
-        driver: fabric.driver,
-        architecture: facts.image.architecture.clone(),
-        origin: Origin::Image,
-        userspace: Userspace::Keep,
-        sources: BTreeMap::new(),
-        key_file: None,
-        apt_proxy: None,
-        build_args: declared_args(options),
-        install: Vec::new(),
-        renamed: Vec::new(),
-        dependencies: Vec::new(),
-        companions: Vec::new(),
-        extra_packages: Vec::new(),
-        purge: Vec::new(),
-        superseded: Vec::new(),
-        unhold: Vec::new(),
-        remove_files: Vec::new(),
-        remove_entries: Vec::new(),
-        remove_directories: Vec::new(),
-        user: None,
-        shell: None,
-        notes: vec![format!(
-            "the image's userspace is right for {title}{shown}: it stays, and nothing is installed or removed"
-        )],
     })
 }
 

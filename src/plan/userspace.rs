@@ -3,9 +3,10 @@
 //! Pure. A Mellanox device is driven by the distribution's rdma-core, by MLNX_OFED's and by DOCA's alike, as long as
 //! libibverbs and its provider are of one build.
 
-use super::{PlanError, SwapOptions, is_rdma_core};
-use crate::fabric::{Fabric, Userspace};
+use super::{PlanError, SwapOptions, SwapPlan, choose_base, declared_args, is_rdma_core};
+use crate::fabric::{Fabric, Origin, Userspace};
 use crate::facts::{ImageFacts, Package};
+use std::collections::BTreeMap;
 
 /// The userspace that the user chose, or else the one that asks for the least change.
 ///
@@ -60,6 +61,48 @@ pub fn why_not_sound(facts: &ImageFacts, fabric: &Fabric) -> Option<String> {
     }
     let (pair, _) = other_builds(facts, driver);
     (!pair.is_empty()).then(|| pair.join("; "))
+}
+
+/// The plan of an image whose userspace is right: nothing of it changes.
+pub fn plan_kept(
+    facts: &ImageFacts,
+    name: Option<&str>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+) -> Result<SwapPlan, PlanError> {
+    let library = facts.verbs.loaded().and_then(|library| library.package.as_deref());
+    let shown = library.and_then(|name| facts.packages.installed(name));
+    let shown = shown.map_or(String::new(), |package| format!(" ({} {})", package.name, package.version));
+    let title = fabric.title;
+    Ok(SwapPlan {
+        base: choose_base(facts, name)?,
+        fabric_id: fabric.id,
+        fabric_title: title,
+        driver: fabric.driver,
+        architecture: facts.image.architecture.clone(),
+        origin: Origin::Image,
+        userspace: Userspace::Keep,
+        sources: BTreeMap::new(),
+        key_file: None,
+        apt_proxy: None,
+        build_args: declared_args(options),
+        install: Vec::new(),
+        renamed: Vec::new(),
+        dependencies: Vec::new(),
+        companions: Vec::new(),
+        extra_packages: Vec::new(),
+        purge: Vec::new(),
+        superseded: Vec::new(),
+        unhold: Vec::new(),
+        remove_files: Vec::new(),
+        remove_entries: Vec::new(),
+        remove_directories: Vec::new(),
+        user: None,
+        shell: None,
+        notes: vec![format!(
+            "the image's userspace is right for {title}{shown}: it stays, and nothing is installed or removed"
+        )],
+    })
 }
 
 /// Packages of the userspace whose version is not libibverbs': first the provider's, which does not work then, then those

@@ -5,7 +5,7 @@
 
 use crate::fabric::Origin;
 use crate::fabric::yum::rpm_architecture;
-use crate::plan::SwapPlan;
+use crate::plan::{SwapPlan, WithoutOffer};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
 const RPM_TEMPLATE: &str = include_str!("../templates/rpm.dockerfile.j2");
+const KEEP_TEMPLATE: &str = include_str!("../templates/keep.dockerfile.j2");
 
 /// Writes the Dockerfile of a swap.
 ///
@@ -22,7 +23,14 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
     let companions = || plan.companions.iter().map(|companion| companion.name.clone());
     let family: BTreeSet<String> = plan.install.iter().flatten().cloned().chain(companions()).collect();
     let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
+    let template = match &plan.origin {
+        Origin::Image => "keep",
+        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
+        Origin::Yum(_) => "rpm",
+    };
     let constants = context! {
+        packages_from => packages_from(plan),
+        leaving => leaving(plan),
         version => env!("CARGO_PKG_VERSION"),
         removable,
         family,
@@ -30,13 +38,29 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
         loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
         rpm_arch => rpm_architecture(&plan.architecture),
     };
-    let template = match &plan.origin {
-        Origin::Apt(_) => "apt",
-        Origin::Yum(_) => "rpm",
-    };
     environment()
         .and_then(|env| env.get_template(template)?.render(context! { ..Value::from(Serde(plan)), ..constants }))
         .unwrap_or_else(|error| panic!("the {template} template does not fit the plan: {error:#}"))
+}
+
+/// Where the packages come from, for people.
+fn packages_from(plan: &SwapPlan) -> String {
+    match &plan.origin {
+        Origin::Apt(repository) => format!("{} {}", repository.url, repository.suite),
+        Origin::Yum(repository) => repository.base_url.clone(),
+        Origin::Files(_) => "package files of the build context".to_owned(),
+        Origin::Distribution => "the apt sources of the image".to_owned(),
+        Origin::Image => "the image".to_owned(),
+    }
+}
+
+/// With package files: installed packages that no file is a counterpart of and that cannot stay.
+fn leaving(plan: &SwapPlan) -> Vec<String> {
+    let Origin::Files(files) = &plan.origin else { return Vec::new() };
+    let is_there = |name: &String| files.names.iter().any(|file| file.split('_').next() == Some(name));
+    let companions = plan.companions.iter().filter(|companion| companion.without_offer != WithoutOffer::Keep);
+    let names = companions.map(|companion| &companion.name).chain(&plan.renamed);
+    names.filter(|name| !is_there(name)).cloned().collect()
 }
 
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
@@ -55,6 +79,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     env.add_filter("sed", |text: String| sed_pattern(&text));
     env.add_template("apt", APT_TEMPLATE)?;
     env.add_template("rpm", RPM_TEMPLATE)?;
+    env.add_template("keep", KEEP_TEMPLATE)?;
     Ok(env)
 }
 

@@ -41,6 +41,7 @@ pub mod loopback;
 pub mod nccl_log;
 pub mod nccl_settings;
 pub mod nccl_tests;
+pub mod package_file;
 pub mod plan;
 pub mod policy;
 pub mod recipe;

@@ -139,7 +139,14 @@ fn a03_ofed_past_the_package_database() {
     }
     fixture.ldconfig();
     let left = expect(&fixture, "ofed-leftovers", Status::Warn, &[]);
-    assert!(left.evidence.iter().any(|line| line.contains("/usr/local/ofed/4.6-1.0.1.1 (2 files")), "{left:?}");
+    for version in ["4.6-1.0.1.1", "4.7-1.0.0.1"] {
+        let root = format!("/usr/local/ofed/{version}");
+        let directory = fixture.facts().ofed.directories.into_iter().find(|dir| dir.path == root).unwrap();
+        assert!(directory.size_bytes > 0 && directory.owners.is_empty(), "{directory:?}");
+        let line = format!("directory {root} (2 files, {})", rdmaprep::units::Bytes(directory.size_bytes));
+        assert!(left.evidence.contains(&line), "{line}: {left:?}");
+    }
+    assert!(fixture.facts().packages.all_installed().all(|package| !package.is_mlnx_build()));
     expect(&fixture, "ofed-loader-path", Status::Pass, &[]);
 
     let mut by_file = fixture.clone();
@@ -161,6 +168,7 @@ fn a04_a_driver_file_without_its_library() {
     fixture.file("etc/libibverbs.d/ipath.driver", "driver ipathverbs\n");
     expect(&fixture, "driver-files", Status::Warn, &["/etc/libibverbs.d/ipath.driver"]);
     only(&fixture, &["driver-files"]);
+    assert_eq!(verdict(&findings(&fixture, "pai-dlc"), Bar::Fail), Verdict::Pass);
 }
 
 #[test]
@@ -168,6 +176,11 @@ fn a06_the_driver_file_alone() {
     let mut fixture = Fixture::good();
     fixture.remove(&format!("{LIB}/libibverbs/liberdma-rdmav34.so"));
     expect(&fixture, "rdma-provider", Status::Fail, &["erdma.driver", "liberdma-rdmav34.so"]);
+    // Where no eRDMA device is, it is no more than noise.
+    for (check, status) in [("rdma-provider", Status::Pass), ("driver-files", Status::Warn)] {
+        assert_eq!(found_for(&fixture, check, "cce").status, status, "{check}");
+    }
+    assert_eq!(verdict(&findings(&fixture, "cce"), Bar::Fail), Verdict::Pass);
 }
 
 #[test]
@@ -184,6 +197,14 @@ fn a07_library_and_provider_of_different_builds() {
     assert_eq!(read.versions.as_deref().unwrap(), ["IBVERBS_1.1", "IBVERBS_PRIVATE_34"]);
     fixture.library(&format!("{LIB}/libibverbs.so.1.14.44.1"), &library(59));
     expect(&fixture, "rdma-provider", Status::Fail, &["-rdmav59", "liberdma-rdmav34.so"]);
+    // The other way round: the provider is the newer one.
+    fixture.library(&format!("{LIB}/libibverbs.so.1.14.44.1"), &library(34));
+    fixture.remove(&format!("{LIB}/libibverbs/liberdma-rdmav34.so"));
+    fixture.file(&format!("{LIB}/libibverbs/liberdma-rdmav57.so"), "ELF");
+    expect(&fixture, "rdma-provider", Status::Fail, &["-rdmav34", "liberdma-rdmav57.so"]);
+    // And a good pair of a newer rdma-core.
+    fixture.library(&format!("{LIB}/libibverbs.so.1.14.44.1"), &library(57));
+    expect(&fixture, "rdma-provider", Status::Pass, &["liberdma-rdmav57.so"]);
 }
 
 #[test]
@@ -217,6 +238,8 @@ fn a10_no_libibverbs() {
 fn a14_distributions_that_are_not_listed() {
     for (id, version, codename, architecture) in [
         ("ubuntu", "20.04", "focal", "arm64"),
+        ("ubuntu", "18.04", "bionic", "arm64"),
+        ("ubuntu", "23.10", "mantic", "amd64"),
         ("debian", "12", "bookworm", "amd64"),
         ("anolis", "8.9", "", "amd64"),
         ("rocky", "9.4", "", "amd64"),
@@ -224,9 +247,22 @@ fn a14_distributions_that_are_not_listed() {
         let fixture = Fixture::plain(id, version, codename, architecture);
         let finding = expect(&fixture, "distro-listed", Status::Warn, &[id, "not on the vendor's list"]);
         assert!(finding.evidence[0].contains("ubuntu 22.04"), "{finding:?}");
-        let plan = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default());
-        assert!(plan.is_err(), "{id} {version} {architecture} has no default repository");
+        let error = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{id} {version} on {architecture}")), "{error}");
+        assert!(
+            error.contains("ubuntu 24.04 (amd64, arm64), ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"),
+            "{error}"
+        );
     }
+    // Without an os-release nothing is guessed, either; what Debian derivatives share is no name.
+    let mut unknown = Fixture::plain("ubuntu", "22.04", "jammy", "amd64");
+    unknown.remove("usr/lib/os-release").remove("etc/os-release").file("etc/debian_version", "bookworm/sid\n");
+    expect(&unknown, "distro-listed", Status::Warn, &["does not say which distribution"]);
+    let error = plan_swap(&unknown.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("does not say which distribution") && error.contains("ubuntu 22.04 (amd64, arm64)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -240,6 +276,13 @@ fn a15_what_mlnxofedinstall_leaves() {
         assert!(left.evidence.iter().any(|line| line.contains(part)), "{part}: {left:?}");
     }
     expect(&fixture, "ofed-loader-path", Status::Pass, &[]);
+    // And the swap takes them away.
+    let plan = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap();
+    assert_eq!(
+        plan.remove_files,
+        ["/etc/apt/sources.list.d/mellanox_mlnx_ofed.list", "/etc/apt/trusted.gpg.d/mlnx.gpg"],
+    );
+    assert_eq!(plan.remove_directories, ["/root/MLNX_OFED_LINUX-23.10-ubuntu22.04-x86_64"]);
 }
 
 #[test]
@@ -465,6 +508,26 @@ fn d08_gid_index() {
         }
         let finding = found_for(&fixture, "nccl-gid-index", "ecs");
         assert_eq!(finding.status, status, "{version} {value:?}: {finding:?}");
+    }
+    // On mlx5 index 0 is RoCE v1 besides, and which one is right differs by host.
+    for (version, value, status) in [
+        ("2.20.5", None, Status::Warn),
+        ("2.21.5", None, Status::Pass),
+        ("2.21.5", Some("0"), Status::Warn),
+        ("2.20.5", Some("3"), Status::Unknown),
+        ("2.20.5", Some("-1"), Status::Warn),
+        ("2.21.5", Some("-1"), Status::Pass),
+        ("2.20.5", Some("three"), Status::Warn),
+    ] {
+        let mut fixture = Fixture::good();
+        replace_nccl(&mut fixture, &format!("{version}+cuda12.4"));
+        if let Some(value) = value {
+            fixture.env("NCCL_IB_GID_INDEX", value);
+        }
+        let finding = found_for(&fixture, "nccl-gid-index", "cce");
+        assert_eq!(finding.status, status, "{version} {value:?}: {finding:?}");
+        let has_remedy = finding.remedy.is_some_and(|remedy| remedy.contains("NCCL_IB_GID_INDEX=3"));
+        assert_eq!(has_remedy, status == Status::Warn, "{version} {value:?}");
     }
     // PAI-DLC sets it in every job.
     let mut fixture = Fixture::good();

@@ -171,6 +171,61 @@ fn render_into_a_directory() {
     twice.says("put your key beside it");
 }
 
+/// The fabric of the target, and what goes together.
+#[test]
+fn render_for_a_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let ofed = write(&dir, "ofed.tar", &Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").archive());
+    let render = |options: &[&str]| run(rdmaprep().args(["render", &ofed]).args(options));
+    render(&[]).expect(0).prints("rdmaprep.fabric=\"erdma\"").prints("jammy/erdma");
+    let kept = render(&["--target", "cce"]);
+    kept.expect(0).prints("rdmaprep.fabric=\"roce\"").says("it stays, and nothing is installed or removed");
+    assert!(!kept.stdout.contains("\nRUN "), "{}", kept.stdout);
+    render(&["--target", "cce", "--userspace", "inbox"]).expect(0).prints("the apt sources of the image");
+    render(&["--target", "cce", "--userspace", "doca"]).expect(2).says("name one with --doca-version");
+    render(&["--target", "cce", "--userspace", "doca", "--doca-version", "2.10.0"])
+        .expect(0)
+        .prints("https://linux.mellanox.com/public/repo/doca/2.10.0/ubuntu22.04/x86_64 ./");
+    render(&["--target", "cce", "--userspace", "inbox", "--vpc"]).expect(2).says("--vpc does not go with");
+    render(&["--userspace", "inbox"]).expect(2).says("Alibaba eRDMA has no userspace \"inbox\"");
+    render(&["--offline", "x", "--mirror", "http://m"]).expect(2).says("cannot be used with");
+    render(&["--target", "mars"]).expect(2).says("known targets: pai-dlc, ecs, ack");
+    let plain = write(&dir, "plain.tar", &Fixture::plain("ubuntu", "22.04", "jammy", "amd64").archive());
+    run(rdmaprep().args(["render", &plain, "--target", "cce"])).expect(0).prints("the apt sources of the image");
+    // What the image has is at fault, not how the program was called.
+    run(rdmaprep().args(["render", &plain, "--target", "cce", "--userspace", "keep"]))
+        .expect(1)
+        .says("what the image has cannot stay: the loader finds no libibverbs.so.1")
+        .says("--userspace inbox");
+    // A recipe has its fabric, and a target of another one is refused.
+    let recipe = write(&dir, "recipe.toml", b"[base]\nimage = \"a\"\n[fabric]\nname = \"roce\"\n");
+    run(rdmaprep().args(["build", &recipe, "-t", "a:1", "--target", "ecs"])).expect(2).says("choose another --target");
+    run(rdmaprep().args(["build", "a", "-t", "a:1", "--target", "cce", "--userspace", "vendor"]))
+        .expect(2)
+        .says("known: keep, inbox, doca");
+}
+
+/// A directory with nothing that could be used; the good ones are built on the engine.
+#[test]
+fn offline_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let ofed = write(&dir, "ofed.tar", &Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").archive());
+    let files = dir.path().join("files");
+    let from = files.display().to_string();
+    let render = || run(rdmaprep().args(["render", &ofed, "--offline", &from]));
+    render().expect(2).says(&from).says("No such file");
+    std::fs::create_dir(&files).unwrap();
+    std::fs::write(files.join("README"), "what is here").unwrap();
+    render().expect(2).says("there is no .deb file in it");
+    std::fs::write(files.join("a.deb"), "!<arch>\n").unwrap();
+    std::fs::write(files.join("b.rpm"), b"\xed\xab\xee\xdb\x03\x00\x00\x00\x00").unwrap();
+    render()
+        .expect(2)
+        .says("missing: package libibverbs1")
+        .says("unusable: a.deb: it is no package file")
+        .says("unusable: b.rpm: it is an rpm package");
+}
+
 #[test]
 fn inspect_shows_what_is_there() {
     let dir = tempfile::tempdir().unwrap();

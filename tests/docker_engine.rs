@@ -63,7 +63,7 @@ async fn both_builders_make_an_image_and_use_their_cache() {
         let request = BuildRequest {
             tags: vec![name.clone(), second.clone()],
             context: BuildContext {
-                files: vec![("dir/script".to_owned(), b"echo from the context\n".to_vec(), 0o755)],
+                files: vec![("dir/script".to_owned(), b"echo from the context\n".to_vec().into(), 0o755)],
             },
             build_args: BTreeMap::from([("WORD".to_owned(), "argument".to_owned())]),
             ..workshop.request(

@@ -7,15 +7,28 @@ mod support;
 
 use image_fixture::Fixture;
 use rdmaprep::dockerfile::render_dockerfile;
-use rdmaprep::fabric::RepositoryChoice;
 use rdmaprep::fabric::erdma::ERDMA;
+use rdmaprep::fabric::roce::ROCE;
+use rdmaprep::fabric::{Fabric, RepositoryChoice, Userspace};
+use rdmaprep::facts::{Package, PackageState};
+use rdmaprep::package_file::PackageFile;
+use rdmaprep::plan::offline::OfferedFiles;
 use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, plan_swap};
 
 fn dockerfile(fixture: &Fixture, options: &SwapOptions) -> String {
-    let plan = plan_swap(&fixture.facts(), None, &ERDMA, options).unwrap();
+    let text = dockerfile_for(&ERDMA, fixture, options);
+    let needed = "signed-by=/etc/apt/keyrings/erdma.";
+    assert!(text.contains(needed), "{needed} is not in\n{text}");
+    text
+}
+
+fn dockerfile_for(fabric: &'static Fabric, fixture: &Fixture, options: &SwapOptions) -> String {
+    let plan = plan_swap(&fixture.facts(), None, fabric, options).unwrap();
     let text = render_dockerfile(&plan);
     assert_eq!(text, render_dockerfile(&plan), "the same plan gives the same bytes");
-    assert_builds_everywhere(&text);
+    if plan.userspace != Userspace::Keep {
+        assert_builds_everywhere(&text);
+    }
     support::hadolint(&text);
     text
 }
@@ -25,19 +38,75 @@ fn assert_builds_everywhere(text: &str) {
     for forbidden in ["# syntax=", "<<", "--mount", "apt-key", "trusted.gpg.d/erdma", "COPY --", "gpg --dearmor"] {
         assert!(!text.contains(forbidden), "{forbidden} in\n{text}");
     }
-    for needed in
-        ["signed-by=/etc/apt/keyrings/erdma.", "--allow-downgrades --allow-change-held-packages", "apt-get check"]
-    {
+    for needed in ["--allow-downgrades --allow-change-held-packages", "apt-get check"] {
         assert!(text.contains(needed), "{needed} is not in\n{text}");
     }
+    assert_fits_ubuntu_18_04(text);
     assert_eq!(text.matches("\nRUN ").count(), 1, "one transaction");
+}
+
+/// Options of the programs that the Dockerfile starts, with the version that brought them (their changelogs). Ubuntu 18.04,
+/// the oldest release that the vendor lists, has apt 1.6.17, dpkg 1.19.0.5, coreutils 8.28 and mawk 1.3.3.
+const OPTIONS: [(&str, &str); 21] = [
+    ("--allow-change-held-packages", "apt 1.1"),
+    ("--allow-downgrades", "apt 1.1"),
+    ("--audit", "dpkg 1.1"),
+    ("--control-path", "dpkg 1.15"),
+    ("--force-confmiss", "dpkg 1.4"),
+    ("--force-confnew", "dpkg 1.4"),
+    ("--no-install-recommends", "apt 0.7"),
+    ("--purge", "apt 0.5"),
+    ("--simulate", "apt 0.5"),
+    ("-o APT::Sandbox::User", "apt 1.1"),
+    ("-o Acquire::Retries", "apt 0.5"),
+    ("-o Acquire::http::Proxy", "apt 0.5"),
+    ("-o Acquire::http::Timeout", "apt 0.5"),
+    ("-o Dir::Etc::sourcelist", "apt 0.5"),
+    ("-o Dir::Etc::sourceparts", "apt 0.5"),
+    ("-o Dpkg::Options", "apt 0.5"),
+    ("apt-helper download-file", "apt 1.0"),
+    ("db:Status-Status", "dpkg 1.17"),
+    ("env -C", "coreutils 8.28"),
+    ("signed-by=", "apt 1.1"),
+    (".asc", "apt 1.4"),
+];
+
+/// Every option in the text is known to be in Ubuntu 18.04's programs.
+fn assert_fits_ubuntu_18_04(text: &str) {
+    let version = |text: &str| -> (u32, u32) {
+        let mut numbers = text.split('.').map(|number| number.parse().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    };
+    for (option, since) in OPTIONS {
+        let (program, since) = since.split_once(' ').unwrap();
+        let has = match program {
+            "apt" => "1.6",
+            "dpkg" => "1.19",
+            "coreutils" => "8.28",
+            other => panic!("{other} is not in the list"),
+        };
+        assert!(version(since) <= version(has), "{option} needs {program} {since}");
+    }
+    let words: Vec<&str> = text.split([' ', '=', '\\', ';', '\n', '"', '(', ')']).collect();
+    for (at, word) in words.iter().enumerate() {
+        let option = match *word {
+            "-o" if words[at + 1].contains("::") => format!("-o {}", words[at + 1].trim_end_matches("::")),
+            word if word.starts_with("--") && word.len() > 2 => word.to_owned(),
+            _ => continue,
+        };
+        assert!(OPTIONS.iter().any(|(known, _)| *known == option), "{option}: since which version?");
+    }
+    // mawk 1.3.3 knows neither intervals nor classes of characters.
+    for line in text.lines().filter(|line| line.contains("awk ")) {
+        assert!(!line.contains("[:") && !line.contains("\\s"), "{line}");
+    }
 }
 
 fn mirror_and_suite() -> SwapOptions {
     let repository = RepositoryChoice {
         mirror: Some("http://mirror.example.com/erdma".into()),
         suite: Some("bookworm/erdma".into()),
-        vpc: false,
+        ..RepositoryChoice::default()
     };
     SwapOptions { repository, ..SwapOptions::default() }
 }
@@ -65,6 +134,229 @@ fn ubuntu_22_04() {
 fn ubuntu_24_04() {
     let fixture = Fixture::ofed("ubuntu", "24.04", "noble", "librdmacm1t64");
     insta::assert_snapshot!(dockerfile(&fixture, &SwapOptions::default()));
+}
+
+/// What the vendor has for Arm, and what not.
+#[test]
+fn arm() {
+    for (version, codename) in [("22.04", "jammy"), ("24.04", "noble")] {
+        let text = dockerfile(&Fixture::plain("ubuntu", version, codename, "arm64"), &SwapOptions::default());
+        for part in [
+            &format!("repo='http://mirrors.aliyun.com/erdma/apt/ubuntu {codename}/erdma'"),
+            "[arch=arm64 ",
+            "/AArch64/",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert!(!text.contains("amd64") && !text.contains("x86-64"), "{text}");
+    }
+    for (version, codename) in [("20.04", "focal"), ("18.04", "bionic")] {
+        let fixture = Fixture::plain("ubuntu", version, codename, "arm64");
+        let error = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!("ubuntu {version} on arm64")), "{error}");
+        assert!(error.contains(&format!("ubuntu {version} (amd64)")), "{error}");
+    }
+}
+
+/// A package file as its control data describe it.
+fn package_file(name: &str, version: &str, depends: &str) -> PackageFile {
+    let source = ["verbs", "rdma"].iter().any(|part| name.contains(part)).then(|| "rdma-core".to_owned());
+    let provider = ["usr/lib/x86_64-linux-gnu/libibverbs/liberdma-rdmav34.so", "usr/lib/x86_64-linux-gnu/libmlx5.so.1"];
+    PackageFile {
+        package: Package {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            architecture: "amd64".to_owned(),
+            state: PackageState::Installed,
+            held: false,
+            source,
+            depends: depends.to_owned(),
+            provides: String::new(),
+            multi_arch: String::new(),
+        },
+        files: Some(provider.map(str::to_owned).to_vec()),
+    }
+}
+
+fn offered(files: &[(&str, &str, &str)]) -> OfferedFiles {
+    let packages =
+        files.iter().map(|(name, version, depends)| (format!("{name}.deb"), package_file(name, version, depends)));
+    OfferedFiles { packages: packages.collect(), ..OfferedFiles::default() }
+}
+
+const FILES: [(&str, &str, &str); 4] = [
+    ("libibverbs1", "44.1-2", "libc6 (>= 2.34), libnl-3-200 (>= 3.2.7)"),
+    ("ibverbs-providers", "44.1-2", "libibverbs1 (>= 38)"),
+    ("ibverbs-utils", "44.1-2", "libibverbs1 (>= 34)"),
+    ("librdmacm1", "44.1-2", "libibverbs1 (>= 31)"),
+];
+
+fn with_files(files: OfferedFiles) -> SwapOptions {
+    SwapOptions { files: Some(files), ..SwapOptions::default() }
+}
+
+#[test]
+fn package_files() {
+    let mut fixture = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
+    fixture.package("libnl-3-200", "3.2.0-1", "libc6");
+    let mut files = offered(&FILES);
+    files.packages.extend(offered(&[("libnl-3-200", "1:3.5.0-1", "libc6"), ("unneeded", "1", "")]).packages);
+    let plan = plan_swap(&fixture.facts(), None, &ERDMA, &with_files(files.clone())).unwrap();
+    assert_eq!(plan.dependencies, ["libnl-3-200"], "the image's is too old");
+    assert_eq!(plan.sources["libnl-3-200_1%3a3.5.0-1_amd64.deb"], "libnl-3-200.deb");
+    assert!(plan.notes.contains(&"not used: unneeded.deb: nothing needs it".to_owned()), "{:?}", plan.notes);
+    assert!(plan.touches("libnl-3-200"));
+    let text = dockerfile_for(&ERDMA, &fixture, &with_files(files));
+    for fetching in ["http:", "https:", "apt-get update", "apt-get download", "signed-by", "apt-helper"] {
+        assert!(!text.lines().any(|line| line.contains(fetching) && !line.contains("rm -f")), "{fetching}:\n{text}");
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// No distribution has to be listed: who brings the files vouches for them.
+#[test]
+fn package_files_that_do_not_do() {
+    let facts = Fixture::ofed("debian", "12", "bookworm", "librdmacm1").facts();
+    let error = |files: OfferedFiles| plan_swap(&facts, None, &ERDMA, &with_files(files)).unwrap_err().to_string();
+    assert!(plan_swap(&facts, None, &ERDMA, &with_files(offered(&FILES))).is_ok());
+    let mut some = offered(&FILES[..2]);
+    some.unusable.insert("broken.deb".into(), "it is no package file".into());
+    let mut foreign = package_file("ibverbs-utils", "44.1-2", "");
+    foreign.package.architecture = "arm64".into();
+    some.packages.insert("utils-arm64.deb".into(), foreign);
+    let said = error(some);
+    for line in [
+        "\n  missing: package ibverbs-utils\n  missing: package librdmacm1 or librdmacm1t64\n",
+        "unusable: broken.deb: it is no package file",
+        "unusable: utils-arm64.deb: it is for arm64, and the image is for amd64",
+    ] {
+        assert!(said.contains(line), "{line}:\n{said}");
+    }
+    let mut newer = FILES;
+    newer[0].2 = "libc6 (>= 2.39), libunheard (>= 1) | libof";
+    let said = error(offered(&newer));
+    assert!(said.contains("missing: libc6 (>= 2.39) for libibverbs1 (the image has libc6 2.35-0ubuntu3)"), "{said}");
+    assert!(said.contains("missing: libunheard (>= 1) or libof for libibverbs1 (is not in the image)"), "{said}");
+    let mut mixed = FILES;
+    mixed[1].1 = "39.0-1";
+    assert!(error(offered(&mixed)).contains("of different builds: ibverbs-providers 39.0-1 and ibverbs-utils 44.1-2"));
+    let ofed = FILES.map(|(name, _, depends)| (name, "2307mlnx47-1.2310119", depends));
+    assert!(error(offered(&ofed)).contains("is a Mellanox build, which drives no erdma device"));
+    let mut stock = offered(&FILES);
+    stock.packages.get_mut("ibverbs-providers.deb").unwrap().files = Some(vec!["usr/lib/libmlx5.so.1".into()]);
+    assert!(error(stock).contains("ibverbs-providers.deb brings no erdma provider"));
+    let mut twice = offered(&FILES);
+    twice.packages.insert("again.deb".into(), package_file("libibverbs1", "44.1-3", ""));
+    twice.packages.remove("librdmacm1.deb");
+    let said = error(twice);
+    assert!(said.contains("libibverbs1.deb: package libibverbs1 is in again.deb, too: leave one of them"), "{said}");
+    let mut more = with_files(offered(&FILES));
+    more.extra_packages = vec!["perftest".into()];
+    let said = plan_swap(&facts, None, &ERDMA, &more).unwrap_err().to_string();
+    assert!(said.contains("missing: package perftest"), "{said}");
+}
+
+/// The same package under another name of its: the old one goes.
+#[test]
+fn a_package_file_with_the_other_name() {
+    let fixture = Fixture::ofed("ubuntu", "24.04", "noble", "librdmacm1");
+    let mut files = FILES;
+    files[3].0 = "librdmacm1t64";
+    let plan = plan_swap(&fixture.facts(), None, &ERDMA, &with_files(offered(&files))).unwrap();
+    assert_eq!(plan.renamed, ["librdmacm1"]);
+    let text = render_dockerfile(&plan);
+    assert!(text.contains("set -- \"$@\" libibverbs-dev- librdmacm1-;"), "{text}");
+}
+
+fn userspace(userspace: Userspace) -> SwapOptions {
+    SwapOptions { userspace: Some(userspace), ..SwapOptions::default() }
+}
+
+#[test]
+fn roce_with_the_distributions_own() {
+    let mut fixture = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
+    fixture.package("libibumad3", "2307mlnx47-1.2310119", "").set_field("libibumad3", "Source", "rdma-core");
+    insta::assert_snapshot!(dockerfile_for(&ROCE, &fixture, &userspace(Userspace::Inbox)));
+}
+
+#[test]
+fn roce_with_docas() {
+    let mut fixture = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
+    fixture.package("ca-certificates", "20230311", "");
+    let mut options = userspace(Userspace::Doca);
+    options.repository.doca_version = Some("2.10.0".into());
+    insta::assert_snapshot!(dockerfile_for(&ROCE, &fixture, &options));
+    // OFED's tools stay, since the devices are theirs; its source goes, since it would compete.
+    let plan = plan_swap(&fixture.facts(), None, &ROCE, &options).unwrap();
+    assert!(plan.purge.is_empty() && plan.remove_directories.is_empty());
+    assert!(plan.remove_files.contains(&"/etc/apt/sources.list.d/mellanox_mlnx_ofed.list".to_owned()));
+    let facts = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").facts();
+    let notes = plan_swap(&facts, None, &ROCE, &options).unwrap().notes;
+    assert!(notes.iter().any(|note| note.starts_with("the image has no ca-certificates")), "{notes:?}");
+}
+
+#[test]
+fn roce_with_what_is_there() {
+    let fixture = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
+    insta::assert_snapshot!(dockerfile_for(&ROCE, &fixture, &SwapOptions::default()));
+    let plan = plan_swap(&fixture.facts(), None, &ROCE, &SwapOptions::default()).unwrap();
+    assert_eq!(
+        plan.notes,
+        [
+            "the image's userspace is right for RoCE on mlx5 (libibverbs1 2307mlnx47-1.2310119): it stays, and nothing is installed or removed"
+        ]
+    );
+}
+
+/// What is not sound cannot be kept, and by default is not.
+#[test]
+fn roce_chooses_by_what_is_there() {
+    let good = || Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
+    let chosen =
+        |fixture: &Fixture| plan_swap(&fixture.facts(), None, &ROCE, &SwapOptions::default()).unwrap().userspace;
+    assert_eq!(chosen(&good()), Userspace::Keep);
+    let mut without_provider = good();
+    without_provider.remove("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so");
+    let mut without_driver = good();
+    without_driver.remove("etc/libibverbs.d/mlx5.driver");
+    let mut mixed = good();
+    mixed.set_field("ibverbs-providers", "Version", "39.0-1");
+    let mut two = good();
+    two.file("usr/lib/x86_64-linux-gnu/libibverbs.so", "ELF\0IBVERBS_PRIVATE_34\0");
+    for (fixture, reason) in [
+        (without_provider, "finds no mlx5 provider"),
+        (without_driver, "no file in /etc/libibverbs.d names the mlx5 driver"),
+        (mixed, "libibverbs1 is 2307mlnx47-1.2310119 and ibverbs-providers is 39.0-1"),
+        (two, "libibverbs.so and libibverbs.so.1 are two libraries"),
+        (Fixture::plain("ubuntu", "22.04", "jammy", "amd64"), "the loader finds no libibverbs.so.1"),
+    ] {
+        assert_eq!(chosen(&fixture), Userspace::Inbox, "{reason}");
+        let error = plan_swap(&fixture.facts(), None, &ROCE, &userspace(Userspace::Keep)).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("--userspace inbox"), "{error}");
+    }
+    // More packages are asked for: nothing can be added to what stays as it is.
+    let mut more = SwapOptions { extra_packages: vec!["perftest".into()], ..SwapOptions::default() };
+    assert_eq!(plan_swap(&good().facts(), None, &ROCE, &more).unwrap().userspace, Userspace::Inbox);
+    more.userspace = Some(Userspace::Keep);
+    let error = plan_swap(&good().facts(), None, &ROCE, &more).unwrap_err().to_string();
+    assert_eq!(error, "--package does not go with --userspace keep");
+}
+
+#[test]
+fn options_that_do_not_go_together() {
+    let facts = Fixture::good().facts();
+    let error = |fabric, options: &SwapOptions| plan_swap(&facts, None, fabric, options).unwrap_err().to_string();
+    assert!(error(&ERDMA, &userspace(Userspace::Inbox)).contains("has no userspace \"inbox\"\n  known: vendor"));
+    assert!(error(&ROCE, &userspace(Userspace::Vendor)).contains("known: keep, inbox, doca"));
+    let with = |repository: RepositoryChoice, chosen| SwapOptions { repository, ..userspace(chosen) };
+    let mirror = RepositoryChoice { mirror: Some("http://m.example.com/x".into()), ..RepositoryChoice::default() };
+    assert!(error(&ROCE, &with(mirror, Userspace::Inbox)).contains("--mirror does not go with --userspace inbox"));
+    let vpc = RepositoryChoice { vpc: true, ..RepositoryChoice::default() };
+    assert!(error(&ROCE, &with(vpc, Userspace::Doca)).contains("--vpc does not go with"));
+    let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
+    assert!(error(&ERDMA, &with(doca, Userspace::Vendor)).contains("--doca-version does not go with"));
+    let key = SwapOptions { key: Some(KeyFile { content: vec![0x99] }), ..userspace(Userspace::Keep) };
+    assert!(error(&ROCE, &key).contains("--key does not go with"));
 }
 
 #[test]

@@ -138,6 +138,7 @@ fn rocky_9_with_every_option() {
             mirror: Some("http://mirror.example.com/erdma".into()),
             suite: Some("rocky/9/erdma/x86_64".into()),
             vpc: false,
+            ..Default::default()
         },
         key: Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() }),
         build_args: vec!["RES_OPTIONS".into(), "http_proxy".into()],

@@ -26,7 +26,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("loopback", &["agent", "devices", "facts", "sysfs"]),
     ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image", "targets", "versions"]),
-    ("plan", &["fabric", "facts", "image", "inspect"]),
+    ("package_file", &["facts", "inspect"]),
+    ("plan", &["fabric", "facts", "image", "inspect", "package_file"]),
     ("dockerfile", &["fabric", "plan"]),
     ("diff", &["facts"]),
     (

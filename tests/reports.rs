@@ -416,8 +416,7 @@ fn mellanox_userspace_is_right_on_mellanox_devices() {
         .prints("skip     rdma-vendor-build")
         .prints("libmlx5-rdmav34.so");
     let plain = write(&dir, "plain.tar", &Fixture::plain("ubuntu", "22.04", "jammy", "amd64").archive());
-    let remedy =
-        "remedy: RUN apt-get update && apt-get install -y --no-install-recommends libibverbs1 ibverbs-providers";
+    let remedy = "remedy: rdmaprep build example/ubuntu:22.04 -t example/ubuntu:22.04-roce --target cce";
     run(rdmaprep().args(["check", &plain, "--target", "cce"])).expect(1).prints("FAIL     libibverbs").prints(remedy);
     // Only the eRDMA provider: libibverbs is there, and the device is not opened.
     let mut fixture = Fixture::plain("ubuntu", "22.04", "jammy", "amd64");
@@ -428,11 +427,12 @@ fn mellanox_userspace_is_right_on_mellanox_devices() {
         .prints("FAIL     rdma-provider")
         .prints("no mlx5 provider");
     run(rdmaprep().args(["check", &erdma, "--target", "pai-dlc"])).expect(0);
-    // There is nothing to swap in, and that is said before any daemon is asked.
-    run(rdmaprep().args(["build", "a:1", "-t", "b:1", "--target", "cce", "-H", "unix:///nonexistent/docker.sock"]))
+    // What is no choice there is said before any daemon is asked.
+    let vendor = ["build", "a:1", "-t", "b:1", "--target", "cce", "--userspace", "vendor"];
+    run(rdmaprep().args(vendor).args(["-H", "unix:///nonexistent/docker.sock"]))
         .expect(2)
-        .says("RoCE on mlx5 has no packages of its own")
-        .says("RUN apt-get update");
+        .says("RoCE on mlx5 has no userspace \"vendor\"")
+        .says("known: keep, inbox, doca");
     let recipe = write(&dir, "recipe.toml", b"[base]\nimage = 'a:1'\n[fabric]\nname = 'erdma'\n");
     run(rdmaprep().args(["build", &recipe, "-t", "b:1", "--target", "cce"])).expect(2).says("is for Alibaba eRDMA");
 }

@@ -230,11 +230,12 @@ pub fn verdict(findings: &[Finding], bar: Bar) -> Verdict {
 
 /// The command that repairs most of what these checks find.
 fn rebuild(subject: &Subject<'_>) -> String {
-    if subject.target.fabric.public_mirror.is_none() {
-        return match subject.facts.packages.manager {
-            PackageManager::Dpkg | PackageManager::DpkgStatusD => subject.target.fabric.distribution_packages(),
-            _ => packages::rpm_install(subject),
-        };
+    let has_vendor = subject.target.fabric.public_mirror.is_some();
+    match subject.facts.packages.manager {
+        PackageManager::Dpkg => {}
+        _ if has_vendor => {}
+        PackageManager::DpkgStatusD => return subject.target.fabric.distribution_packages(),
+        _ => return packages::rpm_install(subject),
     }
     let is_rpm = subject.facts.packages.manager.is_rpm();
     if is_rpm && !has_package_manager(&subject.facts.packages) {
@@ -245,12 +246,15 @@ fn rebuild(subject: &Subject<'_>) -> String {
     let name = named.or(image.repo_tags.first().map(String::as_str));
     let (distro, choice) = (subject.facts.distro.as_ref(), RepositoryChoice::default());
     let fabric = subject.target.fabric;
-    let (is_listed, more) = if is_rpm {
-        (fabric.yum_repository(distro, &image.architecture, &choice, true).is_ok(), " --mirror URL --suite PATH")
+    let more = if !has_vendor {
+        format!(" --target {}", subject.target.id)
+    } else if is_rpm && fabric.yum_repository(distro, &image.architecture, &choice, true).is_err() {
+        " --mirror URL --suite PATH".to_owned()
+    } else if !is_rpm && fabric.apt_repository(distro, &image.architecture, &choice).is_err() {
+        " --mirror URL --suite SUITE".to_owned()
     } else {
-        (fabric.apt_repository(distro, &image.architecture, &choice).is_ok(), " --mirror URL --suite SUITE")
+        String::new()
     };
-    let more = if is_listed { "" } else { more };
     let Some(name) = name else {
         return format!("rdmaprep build IMAGE -t NEW{more}");
     };

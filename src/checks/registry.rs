@@ -263,6 +263,19 @@ pub static REGISTRY: &[Check] = &[
         run: Image(verbs::rdma_provider),
     },
     Check {
+        id: "rdma-one-build",
+        severity: Required,
+        exceptions: &[],
+        about: "libibverbs and the fabric's provider are of one build.",
+        needs: &["verbs", "packages"],
+        why: "Builds of Mellanox, of DOCA, of a cloud's vendor and of a distribution share the number of their private ABI and \
+              not what lies behind it: a provider of another build is opened and may fail anywhere.",
+        remedy: "rdmaprep build IMAGE -t NEW, which swaps all of them together",
+        source: "rdma-core v22 to v64, debian/control: the provider asks for any libibverbs1 from some version on, so no \
+                 package manager keeps them together",
+        run: Image(verbs::one_build),
+    },
+    Check {
         id: "rdma-vendor-build",
         severity: Advice,
         exceptions: &[],
@@ -409,9 +422,10 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "NCCL takes a GID that reaches other hosts.",
         needs: &["nccl_settings", "nccl", "nccl_consumers"],
-        why: "NCCL before 2.21 takes index 0, which is a link-local address there: connections between hosts time out. From \
-              2.21 on it chooses by itself.",
-        remedy: "ENV NCCL_IB_GID_INDEX=1 on eRDMA, or NCCL 2.21 or newer and no setting",
+        why: "NCCL before 2.21 takes index 0, which is a link-local address on eRDMA, and RoCE v1 besides on mlx5: connections \
+              between hosts time out. From 2.21 on it chooses by itself.",
+        remedy: "ENV NCCL_IB_GID_INDEX=1 on eRDMA, the index of RoCE v2 with an IPv4 address on mlx5 (often 3), or NCCL 2.21 \
+                 or newer and no setting",
         source: "NVIDIA/nccl v2.20 and v2.21, src/transport/net_ib.cc; alibaba/elastic-rdma-drivers 0.2.37, erdma_verbs.c",
         run: Image(settings::gid_index),
     },

@@ -133,14 +133,7 @@ pub fn gid_index(subject: &Subject<'_>) -> Outcome {
         Setting::Unset => None,
     };
     if subject.target.fabric.is_mellanox {
-        // Where RoCE v2 with an IPv4 address stands in the table differs by host; Baidu's page has 3 as its example.
-        return match set {
-            Some(set) => Outcome::unknown(format!("{}: the host's GID table is not in the image", say(set))),
-            None if deciding(subject.facts).iter().any(|used| used.version.is_none_or(|v| v < CHOOSES_GID)) => {
-                Outcome::unknown(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} does not choose by itself"))
-            }
-            None => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
-        };
+        return roce_gid_index(subject, set);
     }
     let overridden = preset(subject, NAME).map(|value| format!("{} sets {NAME}={value}", subject.target.title));
     // A value that is no number leaves NCCL its default.
@@ -164,6 +157,37 @@ pub fn gid_index(subject: &Subject<'_>) -> Outcome {
             "{}: whether the host's GID table has an address there is not in the image",
             say(setting)
         )),
+        _ if versions.is_empty() => Outcome::skip("no consumer gets an NCCL"),
+        _ if is_old => Outcome::warn(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} takes 0: {link_local}"))
+            .remedy(remedy),
+        _ if versions.contains(&None) => {
+            Outcome::unknown(format!("{NAME} is not set, and NCCL's version is not known"))
+        }
+        _ => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
+    }
+}
+
+/// On mlx5 index 0 is RoCE v1 and link-local (Linux, drivers/infiniband/core/cache.c, ib_cache_gid_set_default_gid: the default GIDs come first,
+/// v1 before v2). Where RoCE v2 with an IPv4 address stands differs by host.
+fn roce_gid_index(subject: &Subject<'_>, set: Option<&NcclSetting>) -> Outcome {
+    const NAME: &str = "NCCL_IB_GID_INDEX";
+    // Baidu's page (BCC/s/ilks01soo) has 3 in its example.
+    let remedy = "ENV NCCL_IB_GID_INDEX=3   # the index that rdmaprep devices shows as v2 with an IPv4 address; or unset, with NCCL 2.21 or newer";
+    let link_local = "index 0 is RoCE v1 with a link-local address, which does not reach other hosts";
+    let used = deciding(subject.facts);
+    let versions: Vec<Option<NcclVersion>> =
+        used.iter().filter(|used| used.consumer.path.is_some()).map(|used| used.version).collect();
+    let is_old = versions.iter().flatten().any(|version| *version < CHOOSES_GID);
+    // A value that is no number leaves NCCL its default.
+    match set.and_then(|setting| Some((setting, parse_number(&setting.value)?))) {
+        Some((setting, 0)) => Outcome::warn(format!("{}: {link_local}", say(setting))).remedy(remedy),
+        Some((setting, value)) if value > 0 => {
+            Outcome::unknown(format!("{}: the host's GID table is not in the image", say(setting)))
+        }
+        Some((setting, _)) if is_old => {
+            Outcome::warn(format!("{}: NCCL before {CHOOSES_GID} does not choose by itself", say(setting)))
+                .remedy(remedy)
+        }
         _ if versions.is_empty() => Outcome::skip("no consumer gets an NCCL"),
         _ if is_old => Outcome::warn(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} takes 0: {link_local}"))
             .remedy(remedy),

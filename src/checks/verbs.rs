@@ -3,6 +3,7 @@
 use super::{Outcome, Subject, abbreviate, rebuild};
 use crate::dockerfile::shell_quote;
 use crate::facts::VerbsLibrary;
+use crate::plan::userspace::other_builds;
 
 pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
@@ -79,6 +80,29 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
             Outcome::fail(summary).remedy(rebuild(subject))
         }
     }
+}
+
+pub fn one_build(subject: &Subject<'_>) -> Outcome {
+    let (facts, driver) = (subject.facts, subject.target.fabric.driver);
+    let Some(library) = facts.verbs.loaded() else {
+        return Outcome::skip("there is no libibverbs");
+    };
+    let Some(package) = library.package.as_deref().and_then(|name| facts.packages.installed(name)) else {
+        return Outcome::unknown(format!("{} belongs to no package, so its build is not known", library.path));
+    };
+    let (pair, others) = other_builds(facts, driver);
+    if !pair.is_empty() {
+        return Outcome::fail(format!("the {driver} provider is of another build: {}", pair.join("; ")))
+            .evidence(pair)
+            .evidence(others)
+            .remedy(rebuild(subject));
+    }
+    if !others.is_empty() {
+        return Outcome::warn(format!("of another build than libibverbs: {}", abbreviate(&others)))
+            .evidence(others)
+            .remedy(rebuild(subject));
+    }
+    Outcome::pass(format!("libibverbs, its {driver} provider and their tools are {}", package.version))
 }
 
 pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
@@ -202,7 +226,7 @@ pub fn driver_files(subject: &Subject<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use crate::checks::Status;
-    use crate::checks::testing::{finding, good};
+    use crate::checks::testing::{finding, finding_for, good};
     use crate::facts::*;
 
     fn set_version(facts: &mut ImageFacts, version: &str) {
@@ -265,6 +289,38 @@ mod tests {
         assert!(found.summary.contains("-rdmav59") && found.summary.contains("liberdma-rdmav34.so"), "{found:?}");
         facts.verbs.libraries[0].provider_abi = None;
         assert_eq!(finding(&facts, "rdma-provider").status, Status::Unknown);
+    }
+
+    /// OFED's libraries are right where Mellanox's devices are, and the distribution's too: not one of each.
+    #[test]
+    fn packages_of_two_builds() {
+        let version = |facts: &mut ImageFacts, name: &str, version: &str| {
+            facts.packages.list.iter_mut().find(|package| package.name == name).unwrap().version = version.to_owned();
+        };
+        for build in ["2307mlnx47-1.2310119", "39.0-1"] {
+            let mut facts = good();
+            set_version(&mut facts, build);
+            for check in ["rdma-one-build", "rdma-provider", "libibverbs"] {
+                assert_eq!(finding_for(&facts, check, "cce").status, Status::Pass, "{build}, {check}");
+            }
+            assert_eq!(finding_for(&facts, "ofed-packages", "cce").status, Status::Skip, "{build}");
+            version(&mut facts, "ibverbs-utils", "44.0-2");
+            assert_eq!(finding_for(&facts, "rdma-one-build", "cce").status, Status::Warn, "{build}");
+            version(&mut facts, "ibverbs-providers", "44.0-2");
+            let found = finding_for(&facts, "rdma-one-build", "cce");
+            assert_eq!(found.status, Status::Fail, "{found:?}");
+            assert!(found.summary.contains(&format!("libibverbs1 is {build} and ibverbs-providers is 44.0-2")));
+            assert_eq!(
+                found.remedy.unwrap(),
+                "rdmaprep build example/ubuntu:22.04 -t example/ubuntu:22.04-roce --target cce"
+            );
+            assert_eq!(finding_for(&facts, "rdma-one-build", "ecs").status, Status::Fail, "{build}");
+        }
+        let mut facts = good();
+        facts.verbs.libraries[0].package = None;
+        assert_eq!(finding_for(&facts, "rdma-one-build", "cce").status, Status::Unknown);
+        facts.verbs = VerbsFacts::default();
+        assert_eq!(finding_for(&facts, "rdma-one-build", "cce").status, Status::Skip);
     }
 
     /// Case A10.

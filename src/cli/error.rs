@@ -140,6 +140,7 @@ impl CliError {
     /// The exit code of each error.
     pub fn exit(&self) -> Exit {
         match self {
+            CliError::Plan(PlanError::NotSound(_)) => Exit::ImageAtFault,
             CliError::Reference(_)
             | CliError::Policy { .. }
             | CliError::Recipe { .. }

@@ -13,6 +13,7 @@ mod images;
 mod inspect;
 mod job;
 mod judge;
+mod offline;
 mod output;
 mod preflight;
 mod progress;

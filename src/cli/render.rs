@@ -1,12 +1,14 @@
 //! `rdmaprep render`
 
 use super::error::{CliError, Exit};
+use super::judge::parse_target;
 use super::output::Output;
 use super::recipes::RecipeArgs;
 use super::swap::{self, Subject, SwapArgs};
 use super::{Global, source};
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::erdma::ERDMA;
+use crate::targets::Target;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +17,9 @@ Examples:
   rdmaprep render my/train:1 > Dockerfile
   rdmaprep render my/train:1 -o context --key vendor.asc     Dockerfile and key, ready for docker build context
   rdmaprep render train.tar                                  from an archive, without Docker
-  rdmaprep render recipe:cuda-12.4-ubuntu22.04               of a recipe's base, which its registry is asked for";
+  rdmaprep render recipe:cuda-12.4-ubuntu22.04               of a recipe's base, which its registry is asked for
+  rdmaprep render my/train:1 -o context --offline debs/      with package files, for a build without any network
+  rdmaprep render my/train:1 --target cce --userspace inbox  the distribution's own packages, for RoCE";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -26,7 +30,10 @@ pub struct RenderArgs {
     /// Start from saved facts (inspect --format json) instead of an image
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     facts: Option<PathBuf>,
-    /// Write Dockerfile and key into this directory instead of the Dockerfile to stdout
+    /// Where the image is to run: pai-dlc, ecs, ack or cce [default: a recipe's fabric, else pai-dlc]
+    #[arg(long, value_name = "NAME", value_parser = parse_target)]
+    target: Option<&'static Target>,
+    /// Write Dockerfile, key and package files into this directory instead of the Dockerfile to stdout
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -49,19 +56,34 @@ pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Ex
             (subject, facts)
         }
     };
-    let swap = args.swap.plan(&subject, &ERDMA, facts)?;
+    let fabric = match args.target {
+        Some(target) => {
+            subject.check_fabric(target.fabric)?;
+            target.fabric
+        }
+        None => subject.fabric().unwrap_or(&ERDMA),
+    };
+    args.swap.check(fabric)?;
+    let swap = args.swap.plan(&subject, fabric, facts)?;
     let text = render_dockerfile(&swap.plan);
     match &args.output {
         None => {
-            if let Some(key) = &swap.key {
-                tracing::warn!("the Dockerfile copies {}: put your key beside it under that name", key.name());
+            if let Some((name, _)) = swap.key_file() {
+                tracing::warn!("the Dockerfile copies {name}: put your key beside it under that name");
+            }
+            if let Some((name, _)) = swap.packages.first() {
+                let directory = name.split('/').next().unwrap_or_default();
+                tracing::warn!("the Dockerfile copies {directory}/: with -o DIR it is written with its files");
             }
             output.write(|out, _| out.write_all(text.as_bytes()));
         }
         Some(directory) => {
             write_file(directory, "Dockerfile", text.as_bytes())?;
-            if let Some(key) = &swap.key {
-                write_file(directory, key.name(), &key.content)?;
+            if let Some((name, key)) = swap.key_file() {
+                write_file(directory, name, &key.content)?;
+            }
+            for (name, source) in &swap.packages {
+                copy_file(&directory.join(name), source)?;
             }
         }
     }
@@ -73,4 +95,11 @@ fn write_file(directory: &Path, name: &str, content: &[u8]) -> Result<(), CliErr
     std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::write(&path, content))
         .map_err(|source| CliError::File { path: path.display().to_string(), source })
+}
+
+fn copy_file(path: &Path, source: &Path) -> Result<(), CliError> {
+    let failed = |source| CliError::File { path: path.display().to_string(), source };
+    std::fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
+    std::fs::copy(source, path).map_err(failed)?;
+    Ok(())
 }

@@ -2,22 +2,32 @@
 
 use super::Global;
 use super::error::CliError;
+use super::offline;
 use super::recipes::{self, Found, RecipeArgs};
 use super::source::{self, LayerCache};
 use crate::docker::engine::Engine;
-use crate::fabric::{Fabric, RepositoryChoice};
+use crate::fabric::{Fabric, Origin, RepositoryChoice, Userspace};
 use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
-use crate::plan::{KeyFile, SwapOptions, SwapPlan, plan_swap};
+use crate::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, plan_swap};
 use crate::recipe::{Kind, Recipe};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the swap")]
 pub struct SwapArgs {
-    /// Address of the directory that holds GPGKEY, apt/ and yum/ [default: the vendor's public mirror]
+    /// Whose build of the userspace, on a fabric with a choice [default: keep if it is sound, else inbox]
+    #[arg(long, value_name = "WHOSE", value_enum)]
+    userspace: Option<UserspaceChoice>,
+    /// Version of DOCA-Host, such as 2.10.0, with --userspace doca
+    #[arg(long, value_name = "VERSION")]
+    doca_version: Option<String>,
+    /// Take the package files of a directory and nothing else; the build has no network
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["userspace", "doca_version", "mirror", "vpc", "suite", "key", "apt_proxy"])]
+    offline: Option<PathBuf>,
+    /// Address of the directory that holds GPGKEY, apt/ and yum/, or DOCA's key and versions [default: the vendor's public mirror]
     #[arg(long, value_name = "URL", conflicts_with = "vpc")]
     mirror: Option<String>,
     /// Take the vendor's mirror that resolves only inside its VPC
@@ -46,6 +56,29 @@ pub struct SwapArgs {
     /// answer; may be repeated
     #[arg(long = "base-repo", value_name = "URL")]
     base_repos: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum UserspaceChoice {
+    /// The fabric vendor's packages: the only choice on eRDMA
+    Vendor,
+    /// What the image has, if it drives the devices
+    Keep,
+    /// The distribution's rdma-core, from the apt sources of the image
+    Inbox,
+    /// The packages of NVIDIA's DOCA-Host
+    Doca,
+}
+
+impl From<UserspaceChoice> for Userspace {
+    fn from(choice: UserspaceChoice) -> Userspace {
+        match choice {
+            UserspaceChoice::Vendor => Userspace::Vendor,
+            UserspaceChoice::Keep => Userspace::Keep,
+            UserspaceChoice::Inbox => Userspace::Inbox,
+            UserspaceChoice::Doca => Userspace::Doca,
+        }
+    }
 }
 
 /// What the user named: an image, or a recipe that names one.
@@ -78,6 +111,11 @@ impl Subject {
         self.recipe.as_ref()
     }
 
+    /// The fabric of the recipe, where there is one.
+    pub fn fabric(&self) -> Option<&'static Fabric> {
+        self.recipe.as_ref().map(|found| found.recipe.fabric)
+    }
+
     /// Refuses a recipe that is for another fabric than the target's.
     pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
         match &self.recipe {
@@ -106,11 +144,33 @@ pub struct Swap {
     pub facts: ImageFacts,
     pub plan: SwapPlan,
     pub key: Option<KeyFile>,
+    /// Path in the build context → package file on disk.
+    pub packages: Vec<(String, PathBuf)>,
     /// Name → value of the user's build arguments.
     pub build_args: BTreeMap<String, String>,
 }
 
+impl Swap {
+    /// The key and its path in the build context.
+    pub fn key_file(&self) -> Option<(&str, &KeyFile)> {
+        self.plan.key_file.as_deref().zip(self.key.as_ref())
+    }
+}
+
 impl SwapArgs {
+    /// Refuses what no image could make right, before any work is done.
+    pub fn check(&self, fabric: &Fabric) -> Result<(), CliError> {
+        match self.userspace {
+            Some(userspace) => Ok(fabric.check_userspace(userspace.into()).map_err(PlanError::from)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether everything is there before the build.
+    pub fn is_offline(&self) -> bool {
+        self.offline.is_some()
+    }
+
     /// Plans the swap of an image whose facts are known, to the fabric of a recipe or else the given one.
     pub fn plan(&self, subject: &Subject, fabric: &'static Fabric, facts: ImageFacts) -> Result<Swap, CliError> {
         let recipe = subject.recipe.as_ref().map(|found| &found.recipe);
@@ -125,13 +185,17 @@ impl SwapArgs {
             }
             None => None,
         };
+        let files = self.offline.as_deref().map(offline::load_files).transpose()?;
         let build_args = parse_build_args(&self.build_args, |name| std::env::var(name).ok())?;
         let options = SwapOptions {
             repository: RepositoryChoice {
                 mirror: self.mirror.clone().or_else(|| recipe.and_then(|r| r.mirror.clone()).filter(|_| !self.vpc)),
                 vpc: self.vpc,
                 suite: self.suite.clone().or_else(|| recipe.and_then(|r| r.suite.clone())),
+                doca_version: self.doca_version.clone(),
             },
+            userspace: self.userspace.map(Userspace::from),
+            files,
             key: key.clone(),
             apt_proxy: self.apt_proxy.clone(),
             build_args: build_args.keys().cloned().collect(),
@@ -143,7 +207,15 @@ impl SwapArgs {
         for note in &plan.notes {
             tracing::warn!("{note}");
         }
-        Ok(Swap { facts, plan, key, build_args })
+        let packages = match (&self.offline, &plan.origin) {
+            (Some(from), Origin::Files(files)) => plan
+                .sources
+                .iter()
+                .map(|(name, source)| (format!("{}/{name}", files.directory), from.join(source)))
+                .collect(),
+            _ => Vec::new(),
+        };
+        Ok(Swap { facts, plan, key, packages, build_args })
     }
 
     /// Reads the base from a connected daemon and plans.

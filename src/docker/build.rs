@@ -222,12 +222,12 @@ impl Engine {
         cancel: CancellationToken,
     ) -> Result<BuiltImage, BuildError> {
         check_tags(&request.tags)?;
-        let context = request.context.to_tar(&request.dockerfile)?;
+        let context = request.context.pack(&request.dockerfile)?;
         let redactor = Redactor::new(
             request.build_args.values().map(String::as_str),
             request.registry_auth.values().map(super::auth::Credentials::secret),
         );
-        tracing::debug!(?request, context_bytes = context.len(), "building");
+        tracing::debug!(?request, context_bytes = context.size_bytes(), "building");
 
         let stop = cancel.child_token();
         let _stop_when_dropped = stop.clone().drop_guard();

@@ -19,7 +19,7 @@ use super::auth::{for_buildkit, for_classic_builder};
 use super::build::{BuildError, BuildEvent, BuildRequest, Builder, BuilderKind, BuiltImage};
 use super::buildkit::BuildKitTranscript;
 use super::classic::ClassicTranscript;
-use super::context::DOCKERFILE;
+use super::context::{DOCKERFILE, PackedContext};
 use super::engine::{Engine, EngineInfo, EngineKind};
 use super::error::{DockerError, from_client, is_stray_line_end};
 use super::leftovers::{self, Snapshot};
@@ -42,7 +42,7 @@ const OPERATION: &str = "building the image";
 pub(super) struct BuildRun {
     pub(super) engine: Engine,
     pub(super) request: BuildRequest,
-    pub(super) context: Vec<u8>,
+    pub(super) context: PackedContext,
     pub(super) redactor: Redactor,
     pub(super) events: mpsc::Sender<BuildEvent>,
     pub(super) stop: CancellationToken,
@@ -113,7 +113,7 @@ impl BuildRun {
         };
         let client = self.engine.client().clone();
         let (options, credentials) = options(&self.request, builder);
-        let body = bollard::body_full(self.context.clone().into());
+        let body = bollard::body_try_stream(self.context.stream());
         let stream = client.build_image(options, credentials, Some(body));
         let end = self.follow(stream, transcript.as_mut()).await;
         for event in transcript.finish() {

@@ -3,7 +3,7 @@
 //! Sources: Alibaba Cloud help, "Use eRDMA in a Docker container" and "Use eRDMA for distributed training" (PAI), read
 //! 2026-11; aliyun `elastic-rdma-drivers` 0.2.37, `scripts/patches` (package version, `ibv_devinfo` transport).
 
-use super::{Fabric, RPM_PACKAGES, SupportedDistro, SupportedRpmDistro};
+use super::{Fabric, RPM_PACKAGES, SupportedDistro, SupportedRpmDistro, Userspace};
 
 const X86: &[&str] = &["amd64"];
 const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
@@ -28,6 +28,8 @@ pub static ERDMA: Fabric = Fabric {
         SupportedDistro { id: "ubuntu", version: "18.04", suite: "bionic/erdma", architectures: X86 },
     ],
     is_mellanox: false,
+    // That a stock rdma-core works with the vendor's driver is not established.
+    userspaces: &[Userspace::Vendor],
     rpm_packages: RPM_PACKAGES,
     // The first page lists them, and says of Anolis that it is not supported; "Use eRDMA" (ACK) names the one directory,
     // that of Red Hat 7, and leaves the reader to find the others.

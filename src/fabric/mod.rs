@@ -2,6 +2,7 @@
 //!
 //! A fabric is added by a file beside this one and an entry in [`FABRICS`].
 
+pub mod doca;
 pub mod erdma;
 pub mod roce;
 pub mod yum;
@@ -34,10 +35,38 @@ pub struct Fabric {
     pub distros: &'static [SupportedDistro],
     /// Its devices are Mellanox's, so that a Mellanox userspace drives them too.
     pub is_mellanox: bool,
+    /// Whose builds of the userspace drive its devices, the one to take by default first.
+    pub userspaces: &'static [Userspace],
     /// The same packages as rpm has them (rdma-core, `redhat/rdma-core.spec`: the providers are in libibverbs).
     pub rpm_packages: &'static [&'static str],
     /// Those of rpm.
     pub rpm_distros: &'static [SupportedRpmDistro],
+}
+
+/// Whose build of the userspace an image gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Userspace {
+    /// The fabric vendor's.
+    Vendor,
+    /// What the image has.
+    Keep,
+    /// The distribution's own.
+    Inbox,
+    /// NVIDIA's, of DOCA-Host.
+    Doca,
+}
+
+impl Userspace {
+    /// The word for it on the command line.
+    pub fn id(self) -> &'static str {
+        match self {
+            Userspace::Vendor => "vendor",
+            Userspace::Keep => "keep",
+            Userspace::Inbox => "inbox",
+            Userspace::Doca => "doca",
+        }
+    }
 }
 
 /// A distribution that the vendor lists.
@@ -148,14 +177,32 @@ pub enum Origin {
     Apt(AptRepository),
     /// The vendor's yum repository.
     Yum(YumRepository),
+    /// Package files that lie in the build context.
+    Files(PackageFiles),
+    /// The package sources that the image has, without Mellanox's.
+    Distribution,
+    /// The image, whose userspace stays.
+    Image,
+}
+
+/// Package files, none of them from a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PackageFiles {
+    /// Directory in the build context.
+    pub directory: &'static str,
+    /// Names in it, sorted.
+    pub names: Vec<String>,
 }
 
 /// A vendor's apt repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AptRepository {
+    /// What its list, key and pins in the image are named after.
+    pub name: &'static str,
     /// Address of the apt repository, without a trailing slash.
     pub url: String,
     pub suite: String,
+    /// Empty where the suite is a path of its own (sources.list(5)).
     pub component: String,
     /// Address of the repository's public key.
     pub key_url: String,
@@ -169,6 +216,8 @@ pub struct RepositoryChoice {
     pub vpc: bool,
     /// apt suite; for rpm the path of the directory that holds `repodata`, below `yum/`.
     pub suite: Option<String>,
+    /// DOCA-Host's, such as `2.10.0`.
+    pub doca_version: Option<String>,
 }
 
 /// Why there is no repository for an image.
@@ -178,14 +227,20 @@ pub enum RepositoryError {
         "{title} has no packages for {distro} on {architecture}\n  listed by the vendor: {known}\n  a repository that has them can be given with --mirror URL and --suite SUITE"
     )]
     NotListed { title: &'static str, distro: String, architecture: String, known: String },
+    #[error("{title} has no vendor's packages of its own\n  choose between {known} with --userspace")]
+    NoVendorPackages { title: &'static str, known: String },
+    #[error("{title} has no userspace {userspace:?}\n  known: {known}")]
+    NotItsUserspace { title: &'static str, userspace: &'static str, known: String },
+    #[error("DOCA-Host has no packages for {distro} on {architecture}\n  its repository has {known}")]
+    DocaNotListed { distro: String, architecture: String, known: String },
+    #[error("DOCA's repository has a directory for each version\n  name one with --doca-version, such as 2.10.0")]
+    NoDocaVersion,
+    #[error("{0:?} is not a version of DOCA\n  an example is 2.10.0")]
+    BadDocaVersion(String),
     #[error(
-        "{title} has no packages of its own to swap in: the distribution's are right for it\n  install them: {remedy}\n  then look at the result with rdmaprep check"
+        "the image does not say which distribution it is (no os-release)\n  listed by the vendor: {known}\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
     )]
-    NoVendorPackages { title: &'static str, remedy: String },
-    #[error(
-        "the image does not say which distribution it is (no os-release)\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
-    )]
-    Unknown,
+    Unknown { known: String },
     #[error(
         "{0:?} is not a mirror address\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
     )]
@@ -223,7 +278,7 @@ impl Fabric {
             (None, Some(listed)) => listed.suite.to_owned(),
             (_, None) => {
                 return Err(match distro {
-                    None => RepositoryError::Unknown,
+                    None => RepositoryError::Unknown { known: self.known() },
                     Some(distro) => RepositoryError::NotListed {
                         title: self.title,
                         distro: distro.to_string(),
@@ -236,6 +291,7 @@ impl Fabric {
         // The vendor keeps one tree per distribution id.
         let tree = distro.map_or("debian", |distro| distro.id.as_str());
         Ok(AptRepository {
+            name: self.driver,
             url: format!("{mirror}/apt/{tree}"),
             suite,
             component: "main".to_owned(),
@@ -250,8 +306,24 @@ impl Fabric {
     pub fn vendor_mirrors(&self) -> Result<(&'static str, &'static str), RepositoryError> {
         match (self.public_mirror, self.vpc_mirror) {
             (Some(public), Some(vpc)) => Ok((public, vpc)),
-            _ => Err(RepositoryError::NoVendorPackages { title: self.title, remedy: self.distribution_packages() }),
+            _ => Err(RepositoryError::NoVendorPackages { title: self.title, known: self.known_userspaces() }),
         }
+    }
+
+    /// Whether a build of the userspace can be chosen.
+    ///
+    /// # Errors
+    /// It does not drive the fabric's devices, or is not known to.
+    pub fn check_userspace(&self, userspace: Userspace) -> Result<(), RepositoryError> {
+        if self.userspaces.contains(&userspace) {
+            return Ok(());
+        }
+        let known = self.known_userspaces();
+        Err(RepositoryError::NotItsUserspace { title: self.title, userspace: userspace.id(), known })
+    }
+
+    fn known_userspaces(&self) -> String {
+        self.userspaces.iter().map(|userspace| userspace.id()).collect::<Vec<_>>().join(", ")
     }
 
     fn supported(&self, distro: &Distro, architecture: &str) -> Option<&SupportedDistro> {
@@ -341,15 +413,17 @@ mod tests {
             assert!(error.contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{error}");
             assert!(error.contains("--mirror URL and --suite SUITE"), "{error}");
         }
-        let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default());
-        assert_eq!(no_distro, Err(RepositoryError::Unknown));
+        let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default()).unwrap_err();
+        assert!(matches!(no_distro, RepositoryError::Unknown { .. }));
+        assert!(no_distro.to_string().contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{no_distro}");
     }
 
     #[test]
     fn mirror_and_suite_together_open_any_distribution() {
         let debian = "ID=debian\nVERSION_ID=12\n";
         let mirror = Some("http://127.0.0.1:8000/erdma/".to_owned());
-        let choice = RepositoryChoice { mirror: mirror.clone(), suite: Some("bookworm/erdma".into()), vpc: false };
+        let choice =
+            RepositoryChoice { mirror: mirror.clone(), suite: Some("bookworm/erdma".into()), ..Default::default() };
         let repository_ = repository(debian, "amd64", choice).unwrap();
         assert_eq!(repository_.url, "http://127.0.0.1:8000/erdma/apt/debian");
         assert_eq!(repository_.suite, "bookworm/erdma");
@@ -364,22 +438,23 @@ mod tests {
         for choice in [
             RepositoryChoice::default(),
             RepositoryChoice { vpc: true, ..Default::default() },
-            RepositoryChoice { mirror, suite: Some("jammy/m".into()), vpc: false },
+            RepositoryChoice { mirror, suite: Some("jammy/m".into()), ..Default::default() },
         ] {
             let error = roce::ROCE.apt_repository(parse_os_release(JAMMY).as_ref(), "amd64", &choice).unwrap_err();
             let said = error.to_string();
             assert!(matches!(error, RepositoryError::NoVendorPackages { .. }), "{said}");
-            assert!(said.contains("libibverbs1 ibverbs-providers ibverbs-utils librdmacm1"), "{said}");
+            assert!(said.contains("keep, inbox, doca with --userspace"), "{said}");
         }
     }
 
     #[test]
     fn addresses_that_could_break_a_dockerfile_are_refused() {
         for bad in ["ftp://x", "http://", "http://u:p@h/", "http://h/$(id)", "http://h/a b", "http://h/'"] {
-            let choice = RepositoryChoice { mirror: Some(bad.into()), suite: Some("a/b".into()), vpc: false };
+            let choice = RepositoryChoice { mirror: Some(bad.into()), suite: Some("a/b".into()), ..Default::default() };
             assert_eq!(repository(JAMMY, "amd64", choice), Err(RepositoryError::BadMirror(bad.into())), "{bad}");
         }
-        let choice = RepositoryChoice { mirror: Some("http://h".into()), suite: Some("a b".into()), vpc: false };
+        let choice =
+            RepositoryChoice { mirror: Some("http://h".into()), suite: Some("a b".into()), ..Default::default() };
         assert_eq!(repository(JAMMY, "amd64", choice), Err(RepositoryError::BadSuite("a b".into())));
     }
 }

@@ -3,7 +3,7 @@
 //! Sources: cloud.baidu.com, doc/CCE/s/Qmknnud7o (resource `rdma/hca`) and doc/BCC/s/ilks01soo (RoCE v2), read 2026-11;
 //! rdma-core, `debian/ibverbs-providers.install` (the mlx5 provider is in the distributions' own packages).
 
-use super::{Fabric, RPM_PACKAGES};
+use super::{Fabric, RPM_PACKAGES, Userspace};
 
 pub static ROCE: Fabric = Fabric {
     id: "roce",
@@ -18,5 +18,6 @@ pub static ROCE: Fabric = Fabric {
     distros: &[],
     is_mellanox: true,
     rpm_packages: RPM_PACKAGES,
+    userspaces: &[Userspace::Keep, Userspace::Inbox, Userspace::Doca],
     rpm_distros: &[],
 };

@@ -46,10 +46,7 @@ impl Fabric {
         choice: &RepositoryChoice,
         gpg_check: bool,
     ) -> Result<YumRepository, RepositoryError> {
-        let (Some(public_mirror), Some(vpc_mirror)) = (self.public_mirror, self.vpc_mirror) else {
-            let remedy = format!("RUN dnf install -y {}", self.rpm_packages.join(" "));
-            return Err(RepositoryError::NoVendorPackages { title: self.title, remedy });
-        };
+        let (public_mirror, vpc_mirror) = self.vendor_mirrors()?;
         let mirror = match &choice.mirror {
             Some(mirror) => check_mirror(mirror)?,
             None if choice.vpc => vpc_mirror,
@@ -166,7 +163,7 @@ mod tests {
     fn mirror_and_suite_together_open_any_distribution() {
         let mirror = Some("http://127.0.0.1:8000/erdma/".to_owned());
         let suite = Some("rocky/9/erdma/x86_64".to_owned());
-        let both = RepositoryChoice { mirror: mirror.clone(), suite: suite.clone(), vpc: false };
+        let both = RepositoryChoice { mirror: mirror.clone(), suite: suite.clone(), ..Default::default() };
         for os_release in ["ID=rocky\nVERSION_ID=9.3\n", "NAME=x\n"] {
             let found = repository(os_release, "amd64", &both).unwrap();
             assert_eq!(found.base_url, "http://127.0.0.1:8000/erdma/yum/rocky/9/erdma/x86_64/");

@@ -2,20 +2,30 @@
 //!
 //! Pure. Only what the facts name is touched, by exact name.
 
+pub mod offline;
 mod rpm;
+pub mod userspace;
 
-use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError};
+use crate::fabric::{
+    Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace, doca,
+};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::image::reference::{is_digest, is_image_name, split_tag};
 use crate::inspect::packages::{Dependency, parse_depends};
+use offline::{OfferedFiles, Wanted, choose_files};
 pub use rpm::{has_package_manager, is_split_provider};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use userspace::{choose_userspace, plan_kept};
 
 /// What the user chose beside the image.
 #[derive(Debug, Clone, Default)]
 pub struct SwapOptions {
     pub repository: RepositoryChoice,
+    /// Whose build; `None`: by the fabric and by what the image has.
+    pub userspace: Option<Userspace>,
+    /// Package files to take instead of any repository's.
+    pub files: Option<OfferedFiles>,
     /// Public key of the repository, given as a file.
     pub key: Option<KeyFile>,
     /// Address of an apt proxy without credentials.
@@ -37,9 +47,9 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Name in the build context; apt tells armoured from binary keys by the ending.
-    pub fn name(&self) -> &'static str {
-        if self.is_armoured() { "erdma.asc" } else { "erdma.gpg" }
+    /// Name in the build context, after the repository's; apt tells armoured from binary keys by the ending.
+    pub fn name(&self, repository: &str) -> String {
+        format!("{repository}.{}", if self.is_armoured() { "asc" } else { "gpg" })
     }
 
     fn is_armoured(&self) -> bool {
@@ -60,10 +70,13 @@ pub struct SwapPlan {
     pub fabric_title: &'static str,
     pub driver: &'static str,
     pub architecture: String,
-    /// The program that changes the packages: `apt-get`, `dnf` or `yum`.
+    /// The program that changes the packages: `apt-get`, `dnf` or `yum`; empty where none is changed.
     pub package_manager: &'static str,
     /// Where the packages come from.
     pub origin: Origin,
+    pub userspace: Userspace,
+    /// Name in the build context → name in the user's directory, of package files.
+    pub sources: BTreeMap<String, String>,
     /// Name of the key in the build context; `None`: it is fetched from the repository.
     pub key_file: Option<String>,
     pub apt_proxy: Option<String>,
@@ -72,6 +85,10 @@ pub struct SwapPlan {
     pub build_args: Vec<String>,
     /// The fabric's packages; inner lists are alternatives in the order to try.
     pub install: Vec<Vec<String>>,
+    /// Installed packages of the fabric that the new ones have another name for.
+    pub renamed: Vec<String>,
+    /// Packages that come along since others depend on them, where that is known before the build.
+    pub dependencies: Vec<String>,
     /// Installed packages of the same source that the fabric's repository may have.
     pub companions: Vec<Companion>,
     /// Further packages that were asked for.
@@ -99,14 +116,16 @@ pub struct SwapPlan {
 impl SwapPlan {
     /// Every package that the swap may remove, replace or add: what a diff may show without alarm.
     pub fn touches(&self, package: &str) -> bool {
-        let family: &[&str] = match self.origin {
-            Origin::Apt(_) => &RDMA_CORE_PACKAGES,
-            Origin::Yum(_) => &RDMA_RPM_PACKAGES,
+        let family: &[&str] = match self.package_manager {
+            "apt-get" => &RDMA_CORE_PACKAGES,
+            "dnf" | "yum" => &RDMA_RPM_PACKAGES,
+            _ => &[],
         };
         family.contains(&package)
             || self.superseded.iter().any(|name| name == package)
             || self.purge.iter().any(|name| name == package)
             || self.extra_packages.iter().any(|name| name == package)
+            || self.dependencies.iter().any(|name| name == package)
             || self.companions.iter().any(|companion| companion.name == package)
     }
 }
@@ -177,6 +196,20 @@ pub enum PlanError {
     Nameless(String),
     #[error("the image's user {0:?} cannot be written in a Dockerfile")]
     User(String),
+    #[error("{option} does not go with --userspace {userspace}")]
+    NotWith { option: &'static str, userspace: &'static str },
+    #[error(
+        "what the image has cannot stay: {0}\n  --userspace inbox takes the distribution's packages, --userspace doca NVIDIA's"
+    )]
+    NotSound(String),
+    #[error("the directory does not hold what the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
+    Offline { missing: Vec<String>, unusable: Vec<String> },
+    #[error("the files are of different builds: {0} and {1}\n  take all of them from one")]
+    OfflineMixed(String, String),
+    #[error("{0} is a Mellanox build, which drives no {1} device\n  take the vendor's packages")]
+    OfflineMellanox(String, &'static str),
+    #[error("{file} brings no {driver} provider\n  it is not the build that the fabric needs")]
+    OfflineProvider { file: String, driver: String },
     #[error("{0:?} is not an OpenPGP public key")]
     Key(String),
     #[error("{0:?} is not a package name")]
@@ -187,6 +220,11 @@ pub enum PlanError {
         "the apt proxy {0:?} is not an address without credentials\n  credentials would stay in the image: give them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
     )]
     AptProxy(String),
+}
+
+/// More lines for an error's text.
+fn lines(label: &str, items: &[String]) -> String {
+    items.iter().map(|item| format!("\n  {label}: {item}")).collect()
 }
 
 /// Plans the swap of an image's RDMA userspace. `name` is what `FROM` should say, where the user gave a name.
@@ -203,20 +241,33 @@ pub fn plan_swap(
     if facts.image.os != "linux" || !["amd64", "arm64"].contains(&architecture) {
         return Err(PlanError::Platform { os: facts.image.os.clone(), architecture: architecture.to_owned() });
     }
+    check_options(options)?;
+    let userspace = match &options.files {
+        Some(offered) => offered.userspace(fabric),
+        None => choose_userspace(facts, fabric, options)?,
+    };
+    if userspace == Userspace::Keep {
+        return plan_kept(facts, name, fabric, options);
+    }
     let manager = facts.packages.manager;
     let not_apt = |reason| Err(PlanError::NotApt(reason));
     if manager.is_rpm() {
         return rpm::plan(facts, name, fabric, options);
     }
     // The distribution first: "Anolis is not supported" says more than "no apt".
-    let repository = fabric.apt_repository(facts.distro.as_ref(), architecture, &options.repository)?;
+    let distro = facts.distro.as_ref();
+    let repository = match (userspace, &options.files) {
+        (_, Some(_)) => None,
+        (Userspace::Doca, None) => Some(doca::apt_repository(distro, architecture, &options.repository)?),
+        (Userspace::Vendor, None) => Some(fabric.apt_repository(distro, architecture, &options.repository)?),
+        (Userspace::Keep | Userspace::Inbox, None) => None,
+    };
     match manager {
         PackageManager::DpkgStatusD => return not_apt("distroless: it has no apt"),
         PackageManager::Unreadable => return not_apt("its package database cannot be read"),
         PackageManager::None => return not_apt("no package database was found"),
         PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {}
     }
-    check_options(options)?;
     check_apt_options(options)?;
 
     let family: Vec<&Package> = facts.packages.all_installed().filter(|p| is_rdma_core(p)).collect();
@@ -229,9 +280,16 @@ pub fn plan_swap(
     let companions: Vec<Companion> = family
         .iter()
         .filter(|package| !fabric.apt_packages.iter().any(|names| names.contains(&package.name.as_str())))
-        .map(|package| Companion { name: package.name.clone(), without_offer: without_offer(package, &swapped) })
+        .map(|package| Companion {
+            name: package.name.clone(),
+            without_offer: without_offer(package, &swapped, userspace),
+        })
         .collect();
-    let (purge, mut notes) = plan_purge(facts, &swapped);
+    let (purge, mut notes) = match userspace {
+        // Its tools are the successors of OFED's, and drive the same devices.
+        Userspace::Doca => (BTreeSet::new(), Vec::new()),
+        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped),
+    };
 
     if !facts.config.on_build.is_empty() {
         notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
@@ -246,16 +304,59 @@ pub fn plan_swap(
 
     let (remove_files, remove_entries) = plan_files(facts, &mut notes);
     let mut remove_directories = Vec::new();
-    for directory in &facts.ofed.directories {
+    for directory in facts.ofed.directories.iter().filter(|_| userspace != Userspace::Doca) {
         match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
             None => remove_directories.push(directory.path.clone()),
             Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
         }
     }
     let mut remove_files = remove_files;
-    if remove_directories.len() == facts.ofed.directories.len() {
+    if remove_directories.len() == facts.ofed.directories.len() && userspace != Userspace::Doca {
         remove_files.extend(facts.ofed.loader_configs.iter().cloned());
     }
+
+    let install: Vec<Vec<String>> = fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect();
+    let superseded: Vec<String> =
+        SUPERSEDED.into_iter().filter(|name| facts.packages.installed(name).is_some()).map(str::to_owned).collect();
+    let chosen = match &options.files {
+        Some(offered) => {
+            let gone = purge.iter().chain(&superseded).cloned().collect();
+            let wanted = Wanted {
+                install: &install,
+                companions: &companions,
+                extra_packages: &options.extra_packages,
+                gone: &gone,
+                driver: fabric.driver,
+                takes_mellanox: fabric.is_mellanox,
+            };
+            Some(choose_files(facts, offered, &wanted)?)
+        }
+        None => None,
+    };
+    let key_file = match (&repository, &options.key) {
+        (Some(repository), Some(key)) => Some(key.name(repository.name)),
+        _ => None,
+    };
+    // The key that was copied before may have the name of a former one.
+    remove_files.retain(|path| key_file.as_ref().is_none_or(|key| *path != format!("/etc/apt/keyrings/{key}")));
+    if let Some(repository) = &repository
+        && repository.url.starts_with("https:")
+        && facts.packages.installed("ca-certificates").is_none()
+    {
+        notes.push(format!("the image has no ca-certificates, without which apt cannot use {}", repository.url));
+    }
+    if let Some(chosen) = &chosen {
+        notes.extend(chosen.notes.iter().cloned());
+    }
+    let (sources, dependencies, files) = match chosen {
+        Some(chosen) => (chosen.sources, chosen.dependencies, Some(chosen.files)),
+        None => (BTreeMap::new(), Vec::new(), None),
+    };
+    let origin = match (files, repository) {
+        (Some(files), _) => Origin::Files(files),
+        (None, Some(repository)) => Origin::Apt(repository),
+        (None, None) => Origin::Distribution,
+    };
 
     Ok(SwapPlan {
         base: choose_base(facts, name)?,
@@ -264,20 +365,26 @@ pub fn plan_swap(
         driver: fabric.driver,
         architecture: architecture.to_owned(),
         package_manager: "apt-get",
-        origin: Origin::Apt(repository),
-        key_file: options.key.as_ref().map(|key| key.name().to_owned()),
+        origin,
+        userspace,
+        sources,
+        key_file,
         apt_proxy: options.apt_proxy.clone(),
         base_repos: Vec::new(),
         build_args: declared_args(options),
-        install: fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect(),
+        renamed: install
+            .iter()
+            .filter(|names| names.len() > 1)
+            .flatten()
+            .filter(|name| facts.packages.installed(name).is_some())
+            .cloned()
+            .collect(),
+        install,
+        dependencies,
         companions,
         extra_packages: options.extra_packages.clone(),
         purge: purge.into_iter().collect(),
-        superseded: SUPERSEDED
-            .into_iter()
-            .filter(|name| facts.packages.installed(name).is_some())
-            .map(str::to_owned)
-            .collect(),
+        superseded,
         unhold: unhold.into_iter().collect(),
         remove_files: writable(remove_files, &mut notes),
         remove_entries,
@@ -346,11 +453,11 @@ pub fn is_rdma_core(package: &Package) -> bool {
     RDMA_CORE_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
 }
 
-fn without_offer(package: &Package, swapped: &BTreeSet<&str>) -> WithoutOffer {
+fn without_offer(package: &Package, swapped: &BTreeSet<&str>, userspace: Userspace) -> WithoutOffer {
     let pins = |d: &Dependency<'_>| d.is_exact() && swapped.contains(d.name);
     if parse_depends(&package.depends).iter().flatten().any(pins) {
         WithoutOffer::Remove
-    } else if package.is_mlnx_build() {
+    } else if package.is_mlnx_build() && userspace != Userspace::Doca {
         WithoutOffer::Distribution
     } else {
         WithoutOffer::Keep

@@ -7,10 +7,10 @@ use super::{
     Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, check_options, choose_base, declared_args, plan_user,
     writable,
 };
-use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS};
+use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace};
 use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
 use crate::inspect::packages::{Provided, split_relations};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Plans the swap of an image with an rpm database on a platform that there are packages for.
 pub(super) fn plan(
@@ -84,10 +84,14 @@ pub(super) fn plan(
         package_manager: manager,
         origin: Origin::Yum(repository),
         base_repos: options.base_repos.clone(),
-        key_file: options.key.as_ref().map(|key| key.name().to_owned()),
+        key_file: options.key.as_ref().map(|key| key.name(fabric.driver)),
+        userspace: Userspace::Vendor,
+        sources: BTreeMap::new(),
         apt_proxy: None,
         build_args: declared_args(options),
         install: fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect(),
+        renamed: Vec::new(),
+        dependencies: Vec::new(),
         companions,
         extra_packages: options.extra_packages.clone(),
         purge: purge.into_iter().collect(),

@@ -10,7 +10,6 @@ use crate::cli::progress::Progress;
 use crate::cli::recipes::{self, Found, RecipeArgs};
 use crate::cli::swap::Subject;
 use crate::cli::{Global, block_on};
-use crate::plan::PlanError;
 use crate::recipe::{Kind, REGION};
 use crate::report::write_check;
 use crate::units::Elapsed;
@@ -99,7 +98,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let found = collect(args, global)?;
     check_tags(args, &found)?;
     let judge = args.judge.load()?;
-    args.judge.target.fabric.vendor_mirrors().map_err(PlanError::from)?;
+    args.swap.check(args.judge.target.fabric)?;
     let rows = block_on(async {
         let bench = Workbench::open(args, global, &judge).await?;
         let work = found.iter().map(|found| make(args, global, &bench, found));

@@ -12,7 +12,6 @@ use super::recipes::RecipeArgs;
 use super::swap::{self, Subject, SwapArgs};
 use super::{Global, block_on};
 use crate::image::reference::is_image_name;
-use crate::plan::PlanError;
 use clap::{Args, ValueEnum};
 use one::{Workbench, write_built};
 use std::num::NonZeroUsize;
@@ -24,6 +23,8 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-erdma --vpc                   on a machine inside the vendor's VPC
   rdmaprep build cuda-12.4-ubuntu22.04                                  a recipe of rdmaprep images
   rdmaprep build recipes/train -t train:erdma                           recipes/train/recipe.toml
+  rdmaprep build my/train:1 -t my/train:1-erdma --offline debs/         from package files, without any network
+  rdmaprep build my/train:1 -t my/train:1-roce --target cce             for RoCE: kept if it is sound, else the distribution's
   rdmaprep build --all recipes -j 4 --tag-prefix reg.example.com/team/ --push     every recipe of a directory
   rdmaprep build my/debian:12 -t my/debian:12-erdma \\
       --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from a mirror of your own
@@ -60,7 +61,7 @@ pub struct BuildArgs {
     /// Which builder; auto takes BuildKit, or the classic builder where there is none
     #[arg(long, value_enum, default_value_t = BuilderChoice::Auto)]
     builder: BuilderChoice,
-    /// Network of the build, as in docker build
+    /// Network of the build, as in docker build [default: the builder's, and none with --offline]
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
     /// Do not reuse results of earlier builds
@@ -107,7 +108,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let tags = tags_of(args, &subject)?;
     let judge = args.judge.load()?;
     subject.check_fabric(args.judge.target.fabric)?;
-    args.judge.target.fabric.vendor_mirrors().map_err(PlanError::from)?;
+    args.swap.check(args.judge.target.fabric)?;
     let mut progress = Progress::new(args.progress, global);
     let built = block_on(async {
         let bench = Workbench::open(args, global, &judge).await?;

@@ -13,11 +13,12 @@ use crate::diff::{ImageDiff, diff_images};
 use crate::docker::auth;
 use crate::docker::build::{BuildError, BuildEvent, BuildRequest, Builder, BuiltImage};
 use crate::docker::config::{merge_build_args, proxy_build_args};
-use crate::docker::context::BuildContext;
+use crate::docker::context::{BuildContext, Content};
 use crate::docker::engine::Engine;
 use crate::docker::pull::PullError;
 use crate::docker::push::{PushError, Pushed};
 use crate::dockerfile::render_dockerfile;
+use crate::fabric::Userspace;
 use crate::image::reference::Reference;
 use crate::report::{Report, Style, write_check, write_diff};
 use crate::units::Elapsed;
@@ -35,6 +36,8 @@ pub struct BuildResult {
     pub image_id: String,
     tags: Vec<String>,
     builder: String,
+    /// Whose build of the userspace the result has; `keep`: nothing was installed or removed.
+    userspace: Userspace,
     build_time_ms: u64,
     /// The base came from its registry for this build.
     pulled: bool,
@@ -141,6 +144,7 @@ impl<'a> Workbench<'a> {
             image_id: built.id,
             tags: tags.to_vec(),
             builder: built.builder.to_string(),
+            userspace: swap.plan.userspace,
             build_time_ms: u64::try_from(built.duration.as_millis()).unwrap_or(u64::MAX),
             pulled,
             report,
@@ -172,14 +176,15 @@ impl<'a> Workbench<'a> {
 
     async fn build(&self, swap: &Swap, tags: &[String], progress: &mut Progress) -> Result<BuiltImage, CliError> {
         let args = self.args;
-        let files = swap.key.iter().map(|key| (key.name().to_owned(), key.content.clone(), 0o644));
+        let key = swap.key_file().map(|(name, key)| (name.to_owned(), Content::Bytes(key.content.clone()), 0o644));
+        let packages = swap.packages.iter().map(|(name, path)| (name.clone(), Content::File(path.clone()), 0o644));
         let proxies = proxy_build_args(&self.client.env, &self.client.config, self.engine.endpoint().docker_host());
         let request = BuildRequest {
             dockerfile: render_dockerfile(&swap.plan),
-            context: BuildContext { files: files.collect() },
+            context: BuildContext { files: key.into_iter().chain(packages).collect() },
             tags: tags.to_vec(),
             build_args: merge_build_args(proxies, &swap.build_args),
-            network: args.network.clone(),
+            network: args.network.clone().or_else(|| args.swap.is_offline().then(|| "none".to_owned())),
             no_cache: args.no_cache,
             // The image that was inspected is the one to build on.
             pull: false,

@@ -1,0 +1,31 @@
+//! A directory of package files → what is in it. Nothing else of it is read.
+
+use super::error::CliError;
+use crate::package_file::read_package_file;
+use crate::plan::offline::OfferedFiles;
+use std::fs::File;
+use std::path::Path;
+
+/// Reads every package file of a directory; what lies deeper is not looked at.
+pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
+    let failed = |source| CliError::File { path: directory.display().to_string(), source };
+    let mut offered = OfferedFiles::default();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !(name.ends_with(".deb") || name.ends_with(".rpm")) || !path.is_file() {
+            continue;
+        }
+        match File::open(&path).map_err(Into::into).and_then(read_package_file) {
+            Ok(file) => drop(offered.packages.insert(name, file)),
+            Err(error) => drop(offered.unusable.insert(name, error.to_string())),
+        }
+    }
+    if offered == OfferedFiles::default() {
+        return Err(CliError::Usage(format!(
+            "{}: there is no .deb file in it\n  put the fabric's packages there, and what they depend on",
+            directory.display()
+        )));
+    }
+    Ok(offered)
+}

@@ -1,0 +1,134 @@
+//! Whose build of the userspace an image gets, where the fabric's devices work with more than one.
+//!
+//! Pure. A Mellanox device is driven by the distribution's rdma-core, by MLNX_OFED's and by DOCA's alike, as long as
+//! libibverbs and its provider are of one build.
+
+use super::{PlanError, SwapOptions, SwapPlan, choose_base, declared_args, is_rdma_core};
+use crate::fabric::{Fabric, Origin, Userspace};
+use crate::facts::{ImageFacts, Package};
+use std::collections::BTreeMap;
+
+/// The userspace that the user chose, or else the one that asks for the least change.
+///
+/// # Errors
+/// The fabric does not have it; what the image has is to stay and does not drive the device; or another option does not go
+/// with it.
+pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptions) -> Result<Userspace, PlanError> {
+    let chosen = match options.userspace {
+        Some(userspace) => {
+            fabric.check_userspace(userspace)?;
+            userspace
+        }
+        None if !fabric.userspaces.contains(&Userspace::Keep) => fabric.userspaces[0],
+        // More packages are asked for, so it is not to stay as it is.
+        None if !options.extra_packages.is_empty() || why_not_sound(facts, fabric).is_some() => Userspace::Inbox,
+        None => Userspace::Keep,
+    };
+    let choice = &options.repository;
+    let not_with = |option| Err(PlanError::NotWith { option, userspace: chosen.id() });
+    match chosen {
+        Userspace::Vendor if choice.doca_version.is_some() => return not_with("--doca-version"),
+        Userspace::Keep | Userspace::Inbox if choice.mirror.is_some() => return not_with("--mirror"),
+        Userspace::Keep | Userspace::Inbox if choice.doca_version.is_some() => return not_with("--doca-version"),
+        Userspace::Keep | Userspace::Inbox if options.key.is_some() => return not_with("--key"),
+        Userspace::Keep | Userspace::Inbox | Userspace::Doca if choice.vpc => return not_with("--vpc"),
+        Userspace::Keep | Userspace::Inbox | Userspace::Doca if choice.suite.is_some() => return not_with("--suite"),
+        Userspace::Keep if !options.extra_packages.is_empty() => return not_with("--package"),
+        Userspace::Vendor | Userspace::Keep | Userspace::Inbox | Userspace::Doca => {}
+    }
+    if chosen == Userspace::Keep
+        && let Some(reason) = why_not_sound(facts, fabric)
+    {
+        return Err(PlanError::NotSound(reason));
+    }
+    Ok(chosen)
+}
+
+/// Why what the image has does not drive the fabric's device. `None`: it does.
+pub fn why_not_sound(facts: &ImageFacts, fabric: &Fabric) -> Option<String> {
+    let (verbs, driver) = (&facts.verbs, fabric.driver);
+    let Some(library) = verbs.loaded() else {
+        return Some("the loader finds no libibverbs.so.1".to_owned());
+    };
+    if verbs.unversioned.as_ref().is_some_and(|path| *path != library.path) {
+        return Some("libibverbs.so and libibverbs.so.1 are two libraries".to_owned());
+    }
+    if !verbs.usable_providers(library).any(|provider| provider.driver == driver) {
+        return Some(format!("{} finds no {driver} provider", library.path));
+    }
+    if !verbs.driver_files.iter().any(|file| file.driver.as_deref() == Some(driver)) {
+        return Some(format!("no file in /etc/libibverbs.d names the {driver} driver"));
+    }
+    let (pair, _) = other_builds(facts, driver);
+    (!pair.is_empty()).then(|| pair.join("; "))
+}
+
+/// The plan of an image whose userspace is right: nothing of it changes.
+pub fn plan_kept(
+    facts: &ImageFacts,
+    name: Option<&str>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+) -> Result<SwapPlan, PlanError> {
+    let library = facts.verbs.loaded().and_then(|library| library.package.as_deref());
+    let shown = library.and_then(|name| facts.packages.installed(name));
+    let shown = shown.map_or(String::new(), |package| format!(" ({} {})", package.name, package.version));
+    let title = fabric.title;
+    Ok(SwapPlan {
+        base: choose_base(facts, name)?,
+        fabric_id: fabric.id,
+        fabric_title: title,
+        driver: fabric.driver,
+        architecture: facts.image.architecture.clone(),
+        package_manager: "",
+        origin: Origin::Image,
+        base_repos: Vec::new(),
+        userspace: Userspace::Keep,
+        sources: BTreeMap::new(),
+        key_file: None,
+        apt_proxy: None,
+        build_args: declared_args(options),
+        install: Vec::new(),
+        renamed: Vec::new(),
+        dependencies: Vec::new(),
+        companions: Vec::new(),
+        extra_packages: Vec::new(),
+        purge: Vec::new(),
+        superseded: Vec::new(),
+        unhold: Vec::new(),
+        remove_files: Vec::new(),
+        remove_entries: Vec::new(),
+        remove_directories: Vec::new(),
+        user: None,
+        shell: None,
+        notes: vec![format!(
+            "the image's userspace is right for {title}{shown}: it stays, and nothing is installed or removed"
+        )],
+    })
+}
+
+/// Packages of the userspace whose version is not libibverbs': first the provider's, which does not work then, then those
+/// of programs and further libraries.
+pub fn other_builds(facts: &ImageFacts, driver: &str) -> (Vec<String>, Vec<String>) {
+    /// They are built together and ask for libibverbs in some version and upwards only.
+    const OTHERS: [&str; 5] = ["ibverbs-utils", "libibverbs-utils", "librdmacm", "librdmacm1", "librdmacm1t64"];
+    let verbs = &facts.verbs;
+    let installed = |name: &str| -> Option<&Package> {
+        // Before rdma-core every provider had a version of its own.
+        facts.packages.installed(name).filter(|package| is_rdma_core(package) || facts.packages.manager.is_rpm())
+    };
+    let library = verbs.loaded();
+    let Some(main) = library.and_then(|library| installed(library.package.as_deref()?)) else {
+        return (Vec::new(), Vec::new());
+    };
+    let differs = |package: &Package| {
+        (package.version != main.version)
+            .then(|| format!("{} is {} and {} is {}", main.name, main.version, package.name, package.version))
+    };
+    let provider = library.and_then(|library| verbs.usable_providers(library).find(|p| p.driver == driver));
+    let provider = provider.and_then(|provider| installed(provider.package.as_deref()?)).filter(|package| {
+        !facts.packages.manager.is_rpm() || package.source.as_deref() == Some("rdma-core") || package.name == main.name
+    });
+    let pair = provider.and_then(differs).into_iter().collect();
+    (pair, OTHERS.into_iter().filter_map(installed).filter_map(differs).collect())
+}

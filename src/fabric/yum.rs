@@ -181,6 +181,6 @@ mod tests {
         let distro = parse_os_release("ID=centos\nVERSION_ID=8\n");
         let error =
             roce::ROCE.yum_repository(distro.as_ref(), "amd64", &RepositoryChoice::default(), true).unwrap_err();
-        assert!(error.to_string().contains("dnf install -y libibverbs libibverbs-utils librdmacm"), "{error}");
+        assert!(error.to_string().contains("keep, inbox, doca with --userspace"), "{error}");
     }
 }

@@ -47,5 +47,5 @@ build:
 	cargo build --release
 
 clean-rig:
-	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/standin rdmaprep-test/rpm rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
+	-docker rmi rdmaprep-demo:erdma rdmaprep-bench/large rdmaprep-test/standin rdmaprep-test/rpm rdmaprep-test/ubuntu:18.04 rdmaprep-test/ubuntu:20.04 rdmaprep-test/ubuntu:22.04 rdmaprep-test/ubuntu:24.04 rdmaprep-test/base rdmaprep-test/ofed rdmaprep-test/debian:12
 	rm -rf target/rig

@@ -1,11 +1,14 @@
 //! `rdmaprep devices` on captured trees: every field, the text, verdicts in every form, traffic, wrong input.
 
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 #[path = "support/sysfs_fixture.rs"]
 mod sysfs_fixture;
 
 use rdmaprep::devices::{load_captured, names};
 use rdmaprep::facts::devices::*;
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -313,11 +316,6 @@ fn wrong_input_is_usage() {
         .says("there are erdma_0, erdma_1");
 }
 
-fn validator(path: &str) -> jsonschema::Validator {
-    let text = std::fs::read_to_string(root().join(path)).unwrap();
-    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
-}
-
 #[test]
 fn every_form_is_what_its_schema_says() {
     let (report, sarif) =
@@ -360,12 +358,6 @@ fn every_form_is_what_its_schema_says() {
             assert!(ran.stdout.lines().all(|line| line.starts_with("::")), "{}", ran.stdout);
         }
     }
-}
-
-#[track_caller]
-fn assert_valid(validator: &jsonschema::Validator, value: &Value, what: &str) {
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{what}: {errors:#?}");
 }
 
 /// Counters that rise between two looks, one that is set back, and a device that goes away.

@@ -2,10 +2,13 @@
 //!
 //! The logs are put together from the shapes that the programs print; hosts and addresses are placeholders.
 
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
 use rdmaprep::explain::{Explanation, TextReader, explain};
 use rdmaprep::nccl_log::{Interleaved, RdmaUse, Room};
+use schema::validator;
 use serde_json::Value;
 use std::io::Write;
 use support::*;
@@ -29,14 +32,9 @@ fn seen(text: &str, more: &[&str]) -> (String, Vec<String>) {
     let shown = shown.expect(0).stdout.clone();
     let json = run(rdmaprep().arg("explain").arg(&path).args(more).args(["--format", "json"]));
     let value: Value = serde_json::from_str(&json.expect(0).stdout).unwrap();
-    assert!(schema().is_valid(&value), "{value:#}");
+    assert!(validator("schemas/explanation.schema.json").is_valid(&value), "{value:#}");
     let ids = value["causes"].as_array().unwrap().iter().map(|cause| cause["id"].as_str().unwrap().to_owned());
     (shown, ids.collect())
-}
-
-fn schema() -> jsonschema::Validator {
-    let text = std::fs::read_to_string(root().join("schemas/explanation.schema.json")).unwrap();
-    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
 }
 
 fn write(dir: &TempDir, name: &str, content: &[u8]) -> String {
@@ -675,7 +673,7 @@ fn any_bytes() {
         let shown = String::from_utf8(shown).unwrap();
         assert!(!shown.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{shown:?}");
         if round % 50 == 0 {
-            assert!(schema().is_valid(&serde_json::to_value(&whole).unwrap()));
+            assert!(validator("schemas/explanation.schema.json").is_valid(&serde_json::to_value(&whole).unwrap()));
         }
     }
 }

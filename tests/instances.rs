@@ -2,12 +2,15 @@
 
 #[path = "support/image_fixture.rs"]
 mod image_fixture;
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 #[path = "support/sysfs_fixture.rs"]
 mod sysfs_fixture;
 
 use image_fixture::Fixture;
 use rdmaprep::targets::{BaselineRow, all_baselines};
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use support::*;
 use sysfs_fixture::SysTree;
@@ -22,14 +25,6 @@ fn write(dir: &TempDir, name: &str, content: &[u8]) -> String {
 fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
     let mut all = report["findings"].as_array().unwrap().iter();
     all.find(|finding| finding["check"] == check).unwrap_or_else(|| panic!("no {check} in {report:#}"))
-}
-
-#[track_caller]
-fn assert_valid(schema: &str, value: &Value) {
-    let text = std::fs::read_to_string(root().join("schemas").join(schema)).unwrap();
-    let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{errors:#?}");
 }
 
 #[test]
@@ -75,7 +70,7 @@ fn check_for_a_type() {
 
     let json: Value =
         serde_json::from_str(&check(&["--instance", "ebmgn8v.48xlarge", "--format", "json"]).expect(0).stdout).unwrap();
-    assert_valid("report.schema.json", &json);
+    assert_valid(&validator("schemas/report.schema.json"), &json, "report.schema.json");
     assert_eq!(json["instance"]["name"], "ecs.ebmgn8v.48xlarge");
     assert_eq!((json["instance"]["nics"].as_u64(), json["instance"]["rdma_gbit_per_s"].as_u64()), (Some(2), Some(160)));
     let without: Value = serde_json::from_str(&check(&["--format", "json"]).expect(0).stdout).unwrap();
@@ -124,7 +119,7 @@ fn a_host_has_the_nics_of_its_type() {
     devices(&["--target", "ecs", "--instance", "ebmgn8ia.64xlarge", "--nics", "3"]).expect(4);
     let json = devices(&["--instance", "ebmgn8v.48xlarge", "--format", "json"]);
     let json: Value = serde_json::from_str(&json.expect(0).stdout).unwrap();
-    assert_valid("host-report.schema.json", &json);
+    assert_valid(&validator("schemas/host-report.schema.json"), &json, "host-report.schema.json");
     assert_eq!(json["instance"]["name"], "ecs.ebmgn8v.48xlarge");
 }
 
@@ -167,7 +162,7 @@ fn explained(text: &str, args: &[&str]) -> (Value, String) {
     let explain =
         |more: &[&str]| run(rdmaprep().args(["explain", &path]).args(args).args(more)).expect(0).stdout.clone();
     let json = serde_json::from_str(&explain(&["--format", "json"])).unwrap();
-    assert_valid("explanation.schema.json", &json);
+    assert_valid(&validator("schemas/explanation.schema.json"), &json, "explanation.schema.json");
     (json, explain(&[]).replace(&path, "all_reduce.log"))
 }
 

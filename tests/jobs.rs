@@ -256,7 +256,7 @@ fn docker_gets_what_the_lines_say() {
     assert_eq!(runs.next().unwrap(), least.into_iter().chain(variables).chain(tail()).collect::<Vec<_>>());
     // Word for word the vendor's.
     let vendor = words_of(
-        "docker run -d -t --network=host --gpus all --privileged --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 --name t1",
+        "docker run -d -t --network=host --gpus all --privileged --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 -v /root:/root --name t1",
     );
     assert_eq!(runs.next().unwrap(), vendor.into_iter().chain(tail()).collect::<Vec<_>>());
     assert_eq!(runs.next(), None);

@@ -1,6 +1,8 @@
 //! `rdmaprep preflight` the whole way: real containers of an image with the stand-ins of `tests/standin`, at one to sixteen
 //! ranks. Nothing of what is shown here is of real GPUs or RDMA devices. Without an engine the tests say `skipped: …`.
 
+#[path = "support/schema.rs"]
+mod schema;
 #[path = "support/standin.rs"]
 mod standin;
 mod support;
@@ -9,12 +11,13 @@ use rdmaprep::checks::{Blame, Finding, Status, Verdict};
 use rdmaprep::facts::run::{AgentEnding, DataType, Ending, Failure, Origin, Phase, RunFacts};
 use rdmaprep::facts::run_evidence::RdmaUse;
 use rdmaprep::report::Report;
+use schema::{assert_valid, validator};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use support::{Names, Ran, derive_image, must, rdmaprep, rig, root, say_skipped};
+use support::{Names, Ran, derive_image, must, rdmaprep, rig, say_skipped};
 
 /// Longest wait for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -128,16 +131,8 @@ fn judge(command: &mut Command) -> Judged {
     let ran = finish(command.args(["--format", "json"]));
     let value: serde_json::Value =
         serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {}\n{}", ran.stdout, ran.stderr));
-    assert_valid("schemas/preflight.schema.json", &value);
+    assert_valid(&validator("schemas/preflight.schema.json"), &value, "schemas/preflight.schema.json");
     Judged { report: serde_json::from_value(value).unwrap(), ran }
-}
-
-#[track_caller]
-fn assert_valid(schema: &str, value: &serde_json::Value) {
-    let text = std::fs::read_to_string(root().join(schema)).unwrap();
-    let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{schema}: {errors:#?}");
 }
 
 impl Judged {
@@ -979,9 +974,9 @@ fn several_forms_and_logs_at_once() {
     ran.expect(1).prints("FAIL     data-correct").prints("FAIL for pai-dlc");
     let text = |name: &str| std::fs::read_to_string(at(name)).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text("a.json")).unwrap();
-    assert_valid("schemas/preflight.schema.json", &json);
+    assert_valid(&validator("schemas/preflight.schema.json"), &json, "schemas/preflight.schema.json");
     let sarif: serde_json::Value = serde_json::from_str(&text("a.sarif")).unwrap();
-    assert_valid("tests/data/sarif-schema-2.1.0.json", &sarif);
+    assert_valid(&validator("tests/data/sarif-schema-2.1.0.json"), &sarif, "tests/data/sarif-schema-2.1.0.json");
     let results = sarif["runs"][0]["results"].as_array().unwrap();
     assert!(results.iter().any(|result| result["ruleId"] == "data-correct" && result["level"] == "error"), "{sarif}");
     let junit = quick_junit::Report::deserialize_from_str(&text("a.xml")).unwrap();

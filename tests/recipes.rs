@@ -4,9 +4,12 @@
 #[allow(dead_code)]
 #[path = "support/docker/mock_daemon.rs"]
 mod mock_daemon;
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
 use mock_daemon::MockDaemon;
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use support::*;
 use tempfile::TempDir;
@@ -28,14 +31,6 @@ fn json(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr))
 }
 
-#[track_caller]
-fn assert_valid(schema: &str, value: &Value) {
-    let text = std::fs::read_to_string(root().join("schemas").join(schema)).unwrap();
-    let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{errors:#?}");
-}
-
 #[test]
 fn the_shipped_recipes_are_listed() {
     let ran = run(rdmaprep().arg("images").current_dir("/"));
@@ -47,7 +42,7 @@ fn the_shipped_recipes_are_listed() {
         }
     }
     let listing = json(run(rdmaprep().args(["images", "--format", "json"])).expect(0));
-    assert_valid("images.schema.json", &listing);
+    assert_valid(&validator("schemas/images.schema.json"), &listing, "images.schema.json");
     let recipes = listing["recipes"].as_array().unwrap();
     assert_eq!(recipes.len(), ran.stdout.lines().count() - 1);
     for recipe in recipes {
@@ -125,7 +120,7 @@ fn a_recipe_below_the_gate_of_a_target() {
     ran.prints("FAIL     nccl-version").prints("NCCL 2.17.1 is stated by the recipe: Alibaba Cloud help");
     let report =
         json(run(rdmaprep().args(["check", "egs-erdma-cuda12.1", "--format", "json"]).args(NOWHERE)).expect(1));
-    assert_valid("recipe-report.schema.json", &report);
+    assert_valid(&validator("schemas/recipe-report.schema.json"), &report, "recipe-report.schema.json");
     assert_eq!(
         (report["recipe"]["name"].as_str(), report["verdict"].as_str()),
         (Some("egs-erdma-cuda12.1"), Some("fail"))

@@ -2,10 +2,12 @@
 
 #[path = "support/image_fixture.rs"]
 mod image_fixture;
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
 use image_fixture::{Fixture, archive_of, tar_of};
-use jsonschema::Validator;
+use schema::{assert_valid, validator};
 use serde_json::{Value, json};
 use std::path::Path;
 use support::*;
@@ -39,17 +41,6 @@ fn archives() -> Vec<(&'static str, Vec<u8>)> {
         ("empty", archive_of(&[tar_of::<&str>(&[])], &json!({"config": null, "rootfs": {}}), "example/empty:1")),
         ("odd", odd.archive()),
     ]
-}
-
-fn validator(path: &str) -> Validator {
-    let text = std::fs::read_to_string(root().join(path)).unwrap();
-    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
-}
-
-#[track_caller]
-fn assert_valid(validator: &Validator, value: &Value, what: &str) {
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{what}: {errors:#?}");
 }
 
 fn read_json(path: &Path) -> Value {

@@ -6,15 +6,18 @@ mod image_fixture;
 #[path = "support/run_fixture.rs"]
 mod run_fixture;
 
+#[path = "support/schema.rs"]
+mod schema;
+
 use image_fixture::Fixture;
 use rdmaprep::checks::{Bar, RunOptions, RunSubject, Status, check_run};
 use rdmaprep::facts::run::*;
 use rdmaprep::facts::run_evidence::{GpuDirect, RdmaUse};
 use rdmaprep::report::{Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif};
 use run_fixture::*;
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use std::io::{self, Write};
-use std::path::Path;
 
 const PLAIN: Style = Style { colour: false };
 
@@ -70,17 +73,6 @@ fn text_of(write: impl Fn(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap().replace(env!("CARGO_PKG_VERSION"), "[version]")
-}
-
-fn validator(path: &str) -> jsonschema::Validator {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
-}
-
-#[track_caller]
-fn assert_valid(validator: &jsonschema::Validator, value: &Value, what: &str) {
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{what}: {errors:#?}");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! `rdmaprep targets`: what it shows, as text and as JSON, and wrong names.
 
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
 use rdmaprep::targets::TARGETS;
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use support::*;
 
@@ -12,14 +15,6 @@ fn targets(args: &[&str]) -> Ran {
 
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&targets(&[args, &["--format", "json"]].concat()).expect(0).stdout).unwrap()
-}
-
-#[track_caller]
-fn assert_valid(schema: &str, value: &Value) {
-    let text = std::fs::read_to_string(root().join("schemas").join(schema)).unwrap();
-    let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
-    let errors: Vec<String> = validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    assert!(errors.is_empty(), "{errors:#?}");
 }
 
 #[test]
@@ -51,7 +46,7 @@ fn figures(value: &Value, found: &mut usize) {
 #[test]
 fn json_is_what_its_schema_says() {
     let all = json(&[]);
-    assert_valid("targets.schema.json", &all);
+    assert_valid(&validator("schemas/targets.schema.json"), &all, "targets.schema.json");
     let entries = all["targets"].as_array().unwrap();
     assert_eq!((all["schema_version"].as_u64(), entries.len()), (Some(1), TARGETS.len()));
     let mut found = 0;
@@ -59,7 +54,7 @@ fn json_is_what_its_schema_says() {
     assert!(found > 80, "{found}");
     for (entry, target) in entries.iter().zip(TARGETS) {
         let one = json(&[target.id]);
-        assert_valid("targets.schema.json", &one);
+        assert_valid(&validator("schemas/targets.schema.json"), &one, "targets.schema.json");
         assert_eq!(&one["targets"][0], entry);
     }
     let pai = &entries[0];
@@ -72,9 +67,13 @@ fn json_is_what_its_schema_says() {
     assert_eq!(entries[1].get("minimum_nccl"), None);
 
     let instance = json(&["--instance", "ecs.ebmgn8ia.64xlarge"]);
-    assert_valid("instance-type.schema.json", &instance);
+    assert_valid(&validator("schemas/instance-type.schema.json"), &instance, "instance-type.schema.json");
     assert_eq!((instance["instance"].get("nics"), instance["baselines"].as_array().unwrap().len()), (None, 0));
-    assert_valid("instance-type.schema.json", &json(&["--instance", "EBMGN8V.48XLARGE"]));
+    assert_valid(
+        &validator("schemas/instance-type.schema.json"),
+        &json(&["--instance", "EBMGN8V.48XLARGE"]),
+        "instance-type.schema.json",
+    );
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub static ECS: Target = Target {
         "memlock=-1",
         "--ulimit",
         "stack=67108864",
+        "-v",
+        "/root:/root",
     ],
     instances: &ECS_TYPES,
     families: &ECS_FAMILIES,

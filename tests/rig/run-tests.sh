@@ -8,6 +8,7 @@ cd "$root"
 
 "$rig_src/base.sh"
 "$rig_src/repo.sh"
+"$rig_src/ubuntu.sh"
 "$rig_src/rpm.sh"
 "$rig_src/dist.sh"
 # Its test says that it was skipped where there is no guest.

@@ -338,3 +338,37 @@ fn gitlab(reader: &mut Reader, block: &Block, pipeline: &Value) {
     reader.run_scripts(block, "sh", &pipeline_scripts(pipeline));
     assert!(reader.file("rdmaprep.xml").contains("<testsuites"));
 }
+
+/// What the README shows of `make demo` is what the program prints now, but for ids, times, sizes and the progress of the build.
+#[test]
+fn the_first_session() {
+    if !rig() {
+        return;
+    }
+    let session: Vec<Block> = readme().into_iter().filter(|block| block.heading == "A first session").collect();
+    let (check, build) = (&session[0].text, &session[1].text);
+    assert!(check.starts_with("$ rdmaprep check ") && build.starts_with("$ rdmaprep build "), "{session:#?}");
+
+    let ran = run(rdmaprep().args(["check", BASE]));
+    assert_shown(check, &ran.expect(1).stdout, |_| true);
+
+    let (mirror, mut names) = (Mirror::start(), Names::new());
+    let tag = names.unique("session");
+    let ran = run(rdmaprep().args(["build", BASE, "-t", &tag, "--progress", "plain"]).args(mirror.options()));
+    let result = ran.expect(0).stdout.replace(&tag, "rdmaprep-demo:erdma");
+    let starts = ["rdmaprep-test/base", "  - ", "  ~ ", "docker-daemon:", "  warn", "             listed", "PASS"];
+    assert_shown(build, &result, |line| starts.iter().any(|start| line.starts_with(start)));
+}
+
+/// Every line that the README shows stands in the output, without ids.
+#[track_caller]
+fn assert_shown(block: &str, output: &str, is_compared: impl Fn(&str) -> bool) {
+    let without_id = |line: &str| line.split(" (sha256:").next().unwrap_or_default().to_owned();
+    let printed: Vec<String> = output.lines().map(without_id).collect();
+    let own = |line: &&str| !line.starts_with('$') && !line.starts_with("(exit code") && line.trim() != "...";
+    let shown: Vec<&str> = block.lines().filter(own).filter(|line| is_compared(line)).collect();
+    assert!(shown.len() >= 8, "{block}");
+    for line in shown {
+        assert!(printed.contains(&without_id(line)), "the README shows {line:?}, and printed is\n{output}");
+    }
+}

@@ -138,7 +138,7 @@ pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding
 /// The command that shows what a recipe cannot.
 pub fn how_to_know(recipe: &Recipe, call: &str) -> String {
     match recipe.kind {
-        Kind::Ready => format!("rdmaprep check {}", shell_quote(recipe.base())),
+        Kind::Ready => format!("rdmaprep check {}", shell_quote(&recipe.example_image())),
         Kind::Base => format!("rdmaprep build {}", shell_quote(call)),
     }
 }

@@ -97,7 +97,7 @@ impl Subject {
     /// The base of a recipe.
     pub fn recipe(found: Found, args: &RecipeArgs) -> Result<Subject, CliError> {
         if found.recipe.kind == Kind::Ready {
-            let image = found.recipe.base();
+            let image = found.recipe.example_image();
             let (origin, fabric) = (&found.origin, found.recipe.fabric.title);
             return Err(CliError::Usage(format!(
                 "{origin}: its image is ready for {fabric}: there is nothing to swap\n  rdmaprep check {image}"

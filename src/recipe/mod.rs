@@ -262,6 +262,11 @@ impl Recipe {
         &self.base
     }
 
+    /// A name that a registry has: where the image is in each region, that of the example.
+    pub fn example_image(&self) -> String {
+        self.base.replace(REGION, self.region_example.as_deref().unwrap_or(REGION))
+    }
+
     /// The image's name, in a region where it is in one.
     pub fn image(&self, region: Option<&str>) -> Result<String, RecipeError> {
         match (self.base.contains(REGION), region) {
@@ -371,6 +376,7 @@ mod tests {
             assert!(matches!(recipe.image(Some(wrong)), Err(RecipeError::Region(_))), "{wrong:?}");
         }
         let plain = parse_recipe("x", "[base]\nimage = 'a'\n[fabric]\nname = 'erdma'\n").unwrap();
+        assert_eq!(recipe.example_image(), "registry.cn-hangzhou.example.com/a:1");
         assert!(plain.image(Some("cn-beijing")).unwrap_err().to_string().contains("leave --region out"));
     }
 }

@@ -166,6 +166,10 @@ pub(super) fn plan(
 
 fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
     let instead = "it is for images of rpm packages: leave it out";
+    if options.key.is_some() && options.files.is_some() {
+        let instead = "files of Debian packages carry no signatures: leave it out";
+        return Err(PlanError::OtherManager { option: "--key", instead });
+    }
     if options.no_gpg_check {
         return Err(PlanError::OtherManager { option: "--no-gpg-check", instead });
     }

@@ -201,6 +201,10 @@ pub enum PlanError {
     NotSound(String),
     #[error("the directory does not hold what the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
     Offline { missing: Vec<String>, unusable: Vec<String> },
+    #[error(
+        "NVIDIA's packages are not swapped into an image of rpm packages by this version\n  take the distribution's with --userspace inbox, or give DOCA's as files with --offline DIR"
+    )]
+    DocaRpm,
     #[error("the files are of different builds: {0} and {1}\n  take all of them from one")]
     OfflineMixed(String, String),
     #[error("{0} is a Mellanox build, which drives no {1} device\n  take the vendor's packages")]
@@ -240,14 +244,14 @@ pub fn plan_swap(
     }
     check_options(options)?;
     let userspace = match &options.files {
-        Some(offered) => offered.userspace(fabric),
+        Some(offered) => offered.userspace(fabric, facts.packages.manager.is_rpm()),
         None => choose_userspace(facts, fabric, options)?,
     };
     if userspace == Userspace::Keep {
         return plan_kept(facts, name, fabric, options);
     }
     if facts.packages.manager.is_rpm() {
-        return rpm::plan(facts, name, fabric, options);
+        return rpm::plan(facts, name, fabric, options, userspace);
     }
     apt::plan(facts, name, fabric, options, userspace)
 }

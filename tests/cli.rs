@@ -223,7 +223,7 @@ fn offline_directories() {
         .expect(2)
         .says("missing: package libibverbs1")
         .says("unusable: a.deb: it is no package file")
-        .says("unusable: b.rpm: it is an rpm package");
+        .says("unusable: b.rpm: it ends in the middle of lead");
 }
 
 #[test]

@@ -545,12 +545,17 @@ fn locks_of_the_versionlock_plugin() {
         SWAPPED.join(" ")
     );
     derive_image_with(&base, context.path(), &dockerfile);
-    let listed = |image: &str, repository: &str| {
-        in_container(image, &format!("dnf -q --repofrompath=x,{repository} --repo=x list --showduplicates libibverbs"))
+    let proposed = |image: &str, repository: &str, arguments: &str| {
+        let dnf = format!("dnf --assumeno --repofrompath=x,{repository} --repo=x --setopt=x.gpgcheck=0 {arguments}");
+        in_container(image, &format!("{dnf} 2>&1 || true"))
     };
+    // As the plugin has it other builds are not there: in both cases the test would show nothing without this.
     let vendor = format!("{}/yum/alinux/3/erdma/x86_64/", mirror.address);
-    let locked = listed(&base, &vendor);
-    assert!(locked.contains(OFED) && !locked.contains("44.1-2"), "the plugin must hide other builds: {locked}");
+    let (locked, free) = ("downgrade libibverbs", "--disableplugin=versionlock downgrade libibverbs");
+    let said = proposed(&base, &vendor, locked);
+    assert!(!said.contains("44.1-2"), "{said}");
+    let said = proposed(&base, &vendor, free);
+    assert!(said.contains("44.1-2"), "{said}");
     let tag = image_names.unique("rpm-locked");
     build(&base, &tag, &mirror, &[]);
     assert_swapped(&tag);
@@ -558,8 +563,11 @@ fn locks_of_the_versionlock_plugin() {
     assert!(locks.contains("\nucx-0:") && !locks.contains(OFED), "{locks}");
     assert!(locks.contains("\n# rdmaprep: libibverbs 44.1-2\nlibibverbs-0:44.1-2.*\n"), "{locks}");
     // Without the vendor's repository, which comes first, it is the plugin alone that holds them.
-    let later = listed(&tag, &mirror.address.replace("/erdma", "/more/later/"));
-    assert!(later.contains("44.1-2") && !later.contains("48.0-1.el8"), "{later}");
+    let later = mirror.address.replace("/erdma", "/more/later/");
+    let said = proposed(&tag, &later, "upgrade libibverbs");
+    assert!(said.contains("Nothing to do") && !said.contains("48.0-1.el8"), "{said}");
+    let said = proposed(&tag, &later, "--disableplugin=versionlock upgrade libibverbs");
+    assert!(said.contains("48.0-1.el8"), "{said}");
     // The swap of that image is not held back by its own locks.
     let again = image_names.unique("rpm-locked-again");
     build(&tag, &again, &mirror, &[]);

@@ -120,7 +120,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         id: "key-mismatch",
-        marks: &["rdmaprep:", "is not signed by the key of the repository"],
+        marks: &["rdmaprep:", "is not signed by the key "],
         beside: &[],
         summary: "a package does not carry the signature that was asked for",
         remedy: "give the key that signs the packages with --key FILE; if they are not signed at all, --no-gpg-check takes them as they are",
@@ -131,6 +131,13 @@ const RULES: &[Rule] = &[
         beside: &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"],
         summary: "the image's own repositories are not reachable, and a dependency is missing without them",
         remedy: "for a distribution at its end give one that still answers: --base-repo URL (for CentOS 8, BaseOS of its vault); else a network (--network host) or a proxy (HTTP_PROXY)",
+    },
+    Rule {
+        id: "rpm-source-unreachable",
+        marks: &["rdmaprep:", "have none of the packages"],
+        beside: &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"],
+        summary: "the image's own repositories are not reachable",
+        remedy: "for a distribution at its end give one that still answers: --base-repo URL; else a network (--network host) or a proxy (HTTP_PROXY)",
     },
     Rule {
         id: "rpm-conflict",
@@ -235,6 +242,12 @@ mod tests {
             (vec!["rdmaprep: http://m/erdma/yum/x/ cannot be reached"], "mirror-unreachable", false),
             (vec!["rdmaprep: a-1.rpm is not signed by the key of the repository"], "key-mismatch", false),
             (vec![unreachable, conflict], "rpm-source-unreachable", false),
+            (
+                vec![unreachable, "rdmaprep: the yum repositories of the image have none of the packages: can"],
+                "rpm-source-unreachable",
+                false,
+            ),
+            (vec!["rdmaprep: a-1.rpm is not signed by the key that was given"], "key-mismatch", false),
             (vec![conflict], "rpm-conflict", true),
             (vec![unreachable, "rdmaprep: the swap would remove x, which"], "swap-removes-package", true),
         ] {

@@ -25,8 +25,9 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
     let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
     let template = match &plan.origin {
         Origin::Image => "keep",
-        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
         Origin::Yum(_) => "rpm",
+        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => "rpm",
+        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
     };
     let constants = context! {
         packages_from => packages_from(plan),
@@ -49,7 +50,9 @@ fn packages_from(plan: &SwapPlan) -> String {
         Origin::Apt(repository) => format!("{} {}", repository.url, repository.suite),
         Origin::Yum(repository) => repository.base_url.clone(),
         Origin::Files(_) => "package files of the build context".to_owned(),
-        Origin::Distribution => "the apt sources of the image".to_owned(),
+        Origin::Distribution if plan.package_manager == "apt-get" => "the apt sources of the image".to_owned(),
+        Origin::Distribution if !plan.base_repos.is_empty() => plan.base_repos.join(" "),
+        Origin::Distribution => "the yum repositories of the image".to_owned(),
         Origin::Image => "the image".to_owned(),
     }
 }

@@ -216,14 +216,14 @@ fn offline_directories() {
     render().expect(2).says(&from).says("No such file");
     std::fs::create_dir(&files).unwrap();
     std::fs::write(files.join("README"), "what is here").unwrap();
-    render().expect(2).says("there is no .deb file in it");
+    render().expect(2).says("there is no .deb or .rpm file in it");
     std::fs::write(files.join("a.deb"), "!<arch>\n").unwrap();
     std::fs::write(files.join("b.rpm"), b"\xed\xab\xee\xdb\x03\x00\x00\x00\x00").unwrap();
     render()
         .expect(2)
         .says("missing: package libibverbs1")
         .says("unusable: a.deb: it is no package file")
-        .says("unusable: b.rpm: it is an rpm package");
+        .says("unusable: b.rpm: it ends in the middle of lead");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::fabric::roce::ROCE;
 use rdmaprep::fabric::{Fabric, RepositoryChoice, Userspace};
 use rdmaprep::facts::{Package, PackageState};
-use rdmaprep::package_file::PackageFile;
+use rdmaprep::package_file::{Form, PackageFile};
 use rdmaprep::plan::offline::OfferedFiles;
 use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, plan_swap};
 
@@ -175,6 +175,7 @@ fn package_file(name: &str, version: &str, depends: &str) -> PackageFile {
             multi_arch: String::new(),
         },
         files: Some(provider.map(str::to_owned).to_vec()),
+        form: Form::Deb,
     }
 }
 

@@ -8,8 +8,11 @@ mod support;
 use image_fixture::Fixture;
 use rdmaprep::dockerfile::render_dockerfile;
 use rdmaprep::fabric::erdma::ERDMA;
-use rdmaprep::fabric::{RepositoryChoice, RepositoryError};
+use rdmaprep::fabric::roce::ROCE;
+use rdmaprep::fabric::{Fabric, RepositoryChoice, RepositoryError, Userspace};
 use rdmaprep::facts::{ImageFacts, OfedDirectory, Package, PackageFacts, PackageManager, PackageState, YumRepo};
+use rdmaprep::package_file::{Form, PackageFile};
+use rdmaprep::plan::offline::OfferedFiles;
 use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, WithoutOffer, plan_swap};
 
 fn package(name: &str, version: &str, architecture: &str, depends: &str) -> Package {
@@ -79,17 +82,27 @@ fn refused(facts: &ImageFacts, options: &SwapOptions) -> PlanError {
 }
 
 fn dockerfile(facts: &ImageFacts, options: &SwapOptions) -> String {
-    let plan = plan(facts, options);
+    let text = dockerfile_for(&ERDMA, facts, options);
+    for needed in ["skip_if_unavailable=1", "priority=1"] {
+        assert!(text.contains(needed), "{needed} is not in\n{text}");
+    }
+    text
+}
+
+fn dockerfile_for(fabric: &'static Fabric, facts: &ImageFacts, options: &SwapOptions) -> String {
+    let plan = plan_swap(facts, None, fabric, options).unwrap();
     let text = render_dockerfile(&plan);
     assert_eq!(text, render_dockerfile(&plan), "the same plan gives the same bytes");
     // Case F01: what only BuildKit understands must not be in it; and none of apt.
     for forbidden in ["# syntax=", "<<", "--mount", "COPY --", "apt", "dpkg", "--nodeps"] {
         assert!(!text.contains(forbidden), "{forbidden} in\n{text}");
     }
-    for needed in ["rpm -Va --nofiles", "protected_packages", "skip_if_unavailable=1", "priority=1", "SIGMD5"] {
+    for needed in ["rpm -Va --nofiles", "protected_packages", "SIGMD5"] {
         assert!(text.contains(needed), "{needed} is not in\n{text}");
     }
     assert_eq!(text.matches("\nRUN ").count(), 1, "one transaction");
+    let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} is not in\n{text}"));
+    assert!(at("sed -i -E \"/^(# rdmaprep: ") < at("carry_out shell"), "a lock would hold the packages as they are");
     support::hadolint(&text);
     text
 }
@@ -237,4 +250,139 @@ fn what_cannot_be_planned_is_said() {
         let error = refused(&Fixture::good().facts(), &more);
         assert!(matches!(error, PlanError::OtherManager { .. }), "{error}");
     }
+}
+
+fn file(name: &str, version: &str, depends: &str) -> PackageFile {
+    let mut package = package(name, version, "x86_64", depends);
+    package.source = (name != "libnl3").then(|| "rdma-core".into());
+    package.provides = format!("{name}(x86-64) = {version}");
+    if name == "libibverbs" {
+        package.provides.push_str(", libibverbs.so.1()(64bit)");
+    }
+    let paths = ["usr/lib64/libibverbs/liberdma-rdmav34.so", "usr/lib64/libibverbs/libmlx5-rdmav34.so"];
+    PackageFile { package, files: Some(paths.map(str::to_owned).to_vec()), form: Form::Rpm { sha256: "ab".repeat(32) } }
+}
+
+/// The least that is needed, and what it depends on.
+const FILES: [(&str, &str); 4] = [
+    ("libibverbs", "rdma-core(x86-64) = 44.1-2, libnl3 >= 1-1, /usr/bin/python3"),
+    ("libibverbs-utils", "libibverbs(x86-64) = 44.1-2, libibverbs.so.1()(64bit)"),
+    ("librdmacm", "libibverbs(x86-64) = 44.1-2"),
+    ("rdma-core", ""),
+];
+
+fn offered(files: &[(&str, &str)], version: &str) -> SwapOptions {
+    let packages = files.iter().map(|(name, depends)| (format!("{name}.rpm"), file(name, version, depends)));
+    let files = OfferedFiles { packages: packages.collect(), ..OfferedFiles::default() };
+    SwapOptions { files: Some(files), ..SwapOptions::default() }
+}
+
+fn offered_mut(options: &mut SwapOptions) -> &mut OfferedFiles {
+    options.files.as_mut().unwrap()
+}
+
+/// No distribution has to be listed: who brings the files vouches for them. Nothing is fetched.
+#[test]
+fn package_files() {
+    let mut facts = ofed("rocky", "9.3", "amd64", "dnf");
+    facts.packages.list.retain(|package| package.name != "rdma-core");
+    facts.ofed.packages.retain(|name| name != "rdma-core");
+    let mut options = offered(&FILES, "44.1-2");
+    offered_mut(&mut options).packages.insert("nl.rpm".into(), file("libnl3", "1:2-1", ""));
+    let plan = plan(&facts, &options);
+    assert_eq!(plan.dependencies, ["rdma-core"], "the image's libnl3 does");
+    assert!(plan.notes.contains(&"not used: nl.rpm: nothing needs it".to_owned()), "{:?}", plan.notes);
+    assert!(plan.notes.iter().any(|note| note.starts_with("signatures of the package files are not checked")));
+    let text = dockerfile_for(&ERDMA, &facts, &options);
+    for fetching in ["http:", "https:", "curl", "reposdir", "yum.repos.d/erdma.repo]", "/etc/pki"] {
+        assert!(!text.lines().any(|line| line.contains(fetching) && !line.contains("rm -f")), "{fetching}:\n{text}");
+    }
+    insta::assert_snapshot!(text);
+    options.key = Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
+    let yum = ofed("centos", "7", "amd64", "yum");
+    insta::assert_snapshot!("package_files_with_a_key_and_yum", dockerfile_for(&ERDMA, &yum, &options));
+    // Another version of a dependency is asked for than the image has.
+    options.files.as_mut().unwrap().packages.get_mut("libibverbs.rpm").unwrap().package.depends =
+        "libnl3 >= 1:2".into();
+    let plan = plan_swap(&yum, None, &ERDMA, &options).unwrap();
+    assert_eq!(plan.sources["libnl3-2-1.x86_64.rpm"], "nl.rpm");
+    assert_eq!(plan.dependencies, ["libnl3"]);
+}
+
+#[test]
+fn package_files_that_do_not_do() {
+    let facts = ofed("rocky", "9.3", "amd64", "dnf");
+    let error = |options: &SwapOptions| refused(&facts, options).to_string();
+    let mut some = offered(&FILES[..2], "44.1-2");
+    let mut deb = file("librdmacm", "44.1-2", "");
+    deb.form = Form::Deb;
+    let mut foreign = file("librdmacm", "44.1-2", "");
+    foreign.package.architecture = "aarch64".into();
+    let files = offered_mut(&mut some);
+    files.packages.extend([("cm.deb".into(), deb.clone()), ("cm.rpm".into(), foreign)]);
+    files.unusable.insert("half.rpm".into(), "it ends".into());
+    let said = error(&some);
+    for line in [
+        "\n  missing: package librdmacm\n",
+        "unusable: cm.deb: it is a Debian package, and the packages of the image are rpm's",
+        "unusable: cm.rpm: it is for aarch64, and the image is for amd64",
+        "unusable: half.rpm: it ends",
+    ] {
+        assert!(said.contains(line), "{line}:\n{said}");
+    }
+    let mut needy = FILES;
+    needy[0].1 = "libnl-3.so.200()(64bit), libnl3 >= 3, (libunheard if glibc), (libunheard if musl), /opt/x";
+    let said = error(&offered(&needy, "44.1-2"));
+    for line in [
+        "missing: libnl-3.so.200()(64bit) for libibverbs (is not in the image)",
+        "missing: libnl3 >= 3 for libibverbs (the image has libnl3 1-1)",
+        "missing: (libunheard if glibc) for libibverbs",
+    ] {
+        assert!(said.contains(line), "{line}:\n{said}");
+    }
+    assert!(!said.contains("musl") && !said.contains("/opt/x"), "{said}");
+    let mut mixed = offered(&FILES, "44.1-2");
+    offered_mut(&mut mixed).packages.insert("librdmacm.rpm".into(), file("librdmacm", "39.0-1", ""));
+    assert!(error(&mixed).contains("of different builds: "), "{}", error(&mixed));
+    let none = FILES.map(|(name, _)| (name, ""));
+    assert!(error(&offered(&none, "2307mlnx47-1")).contains("is a Mellanox build, which drives no erdma device"));
+    let mut stock = offered(&none, "44.1-2");
+    offered_mut(&mut stock).packages.get_mut("libibverbs.rpm").unwrap().files = Some(vec!["usr/lib64/x".into()]);
+    assert!(error(&stock).contains("libibverbs.rpm brings no erdma provider"), "{}", error(&stock));
+    // Files of rpm's are nothing for apt, and its own carry no signature that a key could check.
+    let ubuntu = Fixture::good().facts();
+    let said = refused(&ubuntu, &offered(&FILES, "44.1-2")).to_string();
+    assert!(said.contains("librdmacm.rpm: it is an rpm package, and the packages of the image are Debian's"), "{said}");
+    let key = Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
+    let error = refused(&ubuntu, &SwapOptions { key, ..offered(&FILES, "44.1-2") });
+    assert!(matches!(error, PlanError::OtherManager { option: "--key", .. }), "{error}");
+}
+
+#[test]
+fn roce_with_the_distributions_own() {
+    let inbox = SwapOptions { userspace: Some(Userspace::Inbox), ..SwapOptions::default() };
+    let facts = ofed("rocky", "9.3", "amd64", "dnf");
+    let text = dockerfile_for(&ROCE, &facts, &inbox);
+    assert!(text.contains("rdmaprep.packages=\"the yum repositories of the image\""), "{text}");
+    insta::assert_snapshot!(text);
+    let base_repos = vec!["http://vault.example.com/7/".to_owned()];
+    let text =
+        dockerfile_for(&ROCE, &ofed("centos", "7", "amd64", "yum"), &SwapOptions { base_repos, ..inbox.clone() });
+    insta::assert_snapshot!("roce_from_a_given_repository_with_yum", text);
+    let doca = SwapOptions { userspace: Some(Userspace::Doca), ..SwapOptions::default() };
+    assert_eq!(plan_swap(&facts, None, &ROCE, &doca), Err(PlanError::DocaRpm));
+    for (option, more) in [
+        ("--no-gpg-check", SwapOptions { no_gpg_check: true, ..inbox.clone() }),
+        (
+            "--key",
+            SwapOptions { key: Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----".to_vec() }), ..inbox },
+        ),
+    ] {
+        assert_eq!(plan_swap(&facts, None, &ROCE, &more), Err(PlanError::NotWith { option, userspace: "inbox" }));
+    }
+    // DOCA's as files: OFED's tools stay, since the devices are theirs.
+    let none = FILES.map(|(name, _)| (name, ""));
+    let plan = plan_swap(&facts, None, &ROCE, &offered(&none, "2410mlnx54-1")).unwrap();
+    assert_eq!((plan.userspace, plan.purge.len(), plan.remove_directories.len()), (Userspace::Doca, 0, 0));
+    assert!(!render_dockerfile(&plan).contains("still Mellanox builds"));
 }

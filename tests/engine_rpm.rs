@@ -290,3 +290,286 @@ fn buildah_builds_the_same_dockerfile() {
     );
     assert_eq!(versions, "libibverbs-44.1-2.x86_64\nlibrdmacm-44.1-2.x86_64\n");
 }
+
+/// Makes a package without files: `NAME.ARCH.rpm`.
+fn made_package(directory: &std::path::Path, name: &str, version: &str, architecture: &str) {
+    let spec = format!("Name: {name}\nVersion: {version}\nRelease: 2\nSummary: x\nLicense: x\n%description\n%files\n");
+    let work = tempfile::tempdir().unwrap();
+    std::fs::write(work.path().join("x.spec"), spec).unwrap();
+    let define = |name: &str, path: &std::path::Path| format!("--define={name} {}", path.display());
+    let output = Command::new("rpmbuild")
+        .args(["-bb", "--quiet", &format!("--target={architecture}-linux"), &define("_topdir", work.path())])
+        .args([&define("_rpmdir", directory), "--define=_rpmfilename %%{NAME}.%%{ARCH}.rpm", "x.spec"])
+        .current_dir(work.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Builds an image with files of a directory.
+fn derive_image_with(name: &str, context: &std::path::Path, dockerfile: &str) {
+    std::fs::write(context.join("Dockerfile"), dockerfile).unwrap();
+    let output = Command::new("docker")
+        .args(["build", "-q", "--network", "host", "-t", name, &context.display().to_string()])
+        .env("DOCKER_BUILDKIT", "0")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The vendor's packages as files.
+fn offline_files(directory: &std::path::Path) {
+    let from = rig_dir().join("repo-rpm/erdma/yum/alinux/3/erdma/x86_64");
+    let mut copied = 0;
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "rpm") {
+            std::fs::copy(&path, directory.join(path.file_name().unwrap())).unwrap();
+            copied += 1;
+        }
+    }
+    assert_eq!(copied, SWAPPED.len());
+}
+
+/// Package files alone, with both builders: the build has no network, and nothing of a repository comes in.
+#[test]
+fn package_files_without_a_network() {
+    if !rpm_rig() {
+        return;
+    }
+    let (dir, mut image_names) = (tempfile::tempdir().unwrap(), Names::new());
+    offline_files(dir.path());
+    let deb = "libibverbs1_44.1-2_amd64.deb";
+    std::fs::copy(rig_dir().join("debs/vendor").join(deb), dir.path().join(deb)).unwrap();
+    let from = dir.path().display().to_string();
+    let key = rig_dir().join("repo-rpm/erdma/GPGKEY").display().to_string();
+    let other_key = rig_dir().join("repo-rpm/other-key.asc").display().to_string();
+    let offline = |base: &str, tag: &str, more: &[&str]| {
+        let mut command = rdmaprep();
+        command.args(["build", base, "-t", tag, "--progress", "plain", "--no-cache", "--format", "json"]);
+        run(command.args(["--offline", &from]).args(more))
+    };
+    for (builder, options, said) in [
+        ("buildkit", &["--key", &key][..], "not used: libibverbs1_44.1-2_amd64.deb: it is a Debian package"),
+        ("classic", &[], "signatures of the package files are not checked"),
+    ] {
+        let tag = image_names.unique(&format!("rpm-offline-{builder}"));
+        let ran = offline(IMAGE, &tag, &[&["--builder", builder][..], options].concat());
+        let result: Value = serde_json::from_str(&ran.expect(0).stdout).unwrap();
+        ran.says(said);
+        assert!(!ran.stderr.contains("http://"), "something was to be fetched: {}", ran.stderr);
+        assert_eq!(names(&result["diff"]["lost"]), ["mlnx-ofed-basic-user-only"]);
+        assert_eq!(names(&result["diff"]["changed"]), SWAPPED);
+        assert_eq!(names(&result["diff"]["gained"]), Vec::<&str>::new());
+        let left = in_container(
+            &tag,
+            "rpm -Va --nofiles; rpm -V libibverbs librdmacm; rpm -q ucx libibverbs; ls /etc/yum.repos.d /tmp /var/tmp /var/cache /opt; \
+             cat /etc/dnf/plugins/versionlock.list",
+        );
+        assert!(left.contains("\nlibibverbs-44.1-2.x86_64\n") && left.contains("\nlibibverbs-0:44.1-2.*\n"), "{left}");
+        for gone in ["mlnx", "mellanox", "erdma.repo", "rdmaprep.key", "tmp."] {
+            assert!(!left.contains(gone), "{gone}: {left}");
+        }
+        // Again: the same files, nothing to change.
+        let again = image_names.unique(&format!("rpm-offline-again-{builder}"));
+        let result: Value = serde_json::from_str(&offline(&tag, &again, options).expect(0).stdout).unwrap();
+        for kind in ["lost", "gained", "changed"] {
+            assert_eq!(result["diff"][kind].as_array().unwrap().len(), 0, "{kind}: {}", result["diff"]);
+        }
+    }
+    let tag = image_names.unique("rpm-offline-refused");
+    offline(IMAGE, &tag, &["--key", &other_key]).expect(4).says("is not signed by the key that was given");
+    // A file that was changed behind the Dockerfile.
+    let out = dir.path().join("out").display().to_string();
+    run(rdmaprep().args(["render", IMAGE, "--offline", &from, "-o", &out])).expect(0);
+    let file = format!("{out}/packages/librdmacm-44.1-2.x86_64.rpm");
+    let mut bytes = std::fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let output = Command::new("docker")
+        .args(["build", "-q", "--network", "none", "-t", &tag, &out])
+        .env("DOCKER_BUILDKIT", "0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && said.contains("librdmacm-44.1-2.x86_64.rpm: FAILED"), "{said}");
+    assert!(must("docker", &["images", "-q", &tag]).is_empty());
+}
+
+/// What neither image nor directory has is named before anything is built, and each file that cannot be used.
+#[test]
+fn package_files_that_do_not_do() {
+    if !rpm_rig() {
+        return;
+    }
+    let (dir, mut image_names) = (tempfile::tempdir().unwrap(), Names::new());
+    let tag = image_names.unique("rpm-offline-lacking");
+    let from = dir.path().display().to_string();
+    offline_files(dir.path());
+    let repo = rig_dir().join("repo-rpm");
+    let needing = "libibverbs-44.1-2.x86_64.rpm";
+    std::fs::copy(repo.join("erdma/yum/alinux/3/needing/x86_64").join(needing), dir.path().join(needing)).unwrap();
+    let built = |more: &[&str]| run(rdmaprep().args(["build", IMAGE, "-t", &tag, "--offline", &from]).args(more));
+    built(&[]).expect(2).says("missing: libnl3-extra for libibverbs (is not in the image)");
+    std::fs::remove_file(dir.path().join("librdmacm-44.1-2.x86_64.rpm")).unwrap();
+    std::fs::copy(repo.join("more/base/libnl3-extra-1-1.noarch.rpm"), dir.path().join("extra.rpm")).unwrap();
+    let deb = "librdmacm1_44.1-2_amd64.deb";
+    std::fs::copy(rig_dir().join("debs/vendor").join(deb), dir.path().join(deb)).unwrap();
+    std::fs::write(dir.path().join("librdmacm.rpm"), "<html>404</html>").unwrap();
+    let whole = std::fs::read(dir.path().join(needing)).unwrap();
+    std::fs::write(dir.path().join("half.rpm"), &whole[..whole.len() / 2]).unwrap();
+    made_package(dir.path(), "librdmacm", "44.1", "aarch64");
+    built(&[])
+        .expect(2)
+        .says("missing: package librdmacm\n")
+        .says("unusable: librdmacm1_44.1-2_amd64.deb: it is a Debian package, and the packages of the image are rpm's")
+        .says("unusable: librdmacm.aarch64.rpm: it is for aarch64, and the image is for amd64")
+        .says("unusable: librdmacm.rpm: it is no package file")
+        .says("unusable: half.rpm: it ends in the middle of payload: it was not copied whole");
+    built(&["--base-repo", "http://127.0.0.1:1/"]).expect(2).says("--base-repo");
+    assert!(must("docker", &["images", "-q", &tag]).is_empty());
+    // What the directory has comes along, and is not held.
+    std::fs::copy(
+        repo.join("erdma/yum/alinux/3/erdma/x86_64/librdmacm-44.1-2.x86_64.rpm"),
+        dir.path().join("librdmacm-44.1-2.x86_64.rpm"),
+    )
+    .unwrap();
+    std::fs::remove_file(dir.path().join("librdmacm.aarch64.rpm")).unwrap();
+    built(&["--no-cache"]).expect(0);
+    let held = in_container(&tag, "rpm -q libnl3-extra libibverbs librdmacm; cat /etc/dnf/plugins/versionlock.list");
+    assert!(held.starts_with("libnl3-extra-1-1.noarch\nlibibverbs-44.1-2.x86_64\n"), "{held}");
+    assert!(held.contains("\nlibrdmacm-0:44.1-2.*\n") && !held.contains("libnl3-extra-0"), "{held}");
+}
+
+/// A package that only OFED's build satisfies: also without any repository it is not taken out.
+#[test]
+fn package_files_keep_what_needs_ofed() {
+    if !rpm_rig() {
+        return;
+    }
+    let (mirror, dir, mut image_names) = (Mirror::of("repo-rpm"), tempfile::tempdir().unwrap(), Names::new());
+    let base = image_names.unique("rpm-offline-needs-ofed");
+    let more = mirror.address.replace("/erdma", "/more");
+    derive_image(
+        &base,
+        &format!(
+            "FROM {IMAGE}\nRUN cd /tmp && curl -fsSO {more}/my-trainer-1-1.noarch.rpm && rpm --force-debian -i my-trainer* && rm my-trainer*\n"
+        ),
+    );
+    offline_files(dir.path());
+    let (tag, from) = (image_names.unique("rpm-offline-kept"), dir.path().display().to_string());
+    let ran = run(rdmaprep().args(["build", &base, "-t", &tag, "--progress", "plain", "--offline", &from]));
+    ran.expect(1).says("the swap would remove my-trainer, which is outside the RDMA set");
+}
+
+/// RoCE: what drives the devices stays, layer by layer; else the distribution's own comes in.
+#[test]
+fn roce_keeps_or_takes_the_distributions_own() {
+    if !rpm_rig() {
+        return;
+    }
+    let (mirror, mut image_names) = (Mirror::of("repo-rpm"), Names::new());
+    let on_cce = |base: &str, tag: &str, more: &[&str]| {
+        let mut command = rdmaprep();
+        command.args(["build", base, "-t", tag, "--target", "cce", "--progress", "plain", "--no-cache"]);
+        run(command.args(["--format", "json", "--network", "host"]).args(more))
+    };
+    let kept = image_names.unique("rpm-kept");
+    let result: Value = serde_json::from_str(&on_cce(IMAGE, &kept, &["--userspace", "keep"]).expect(0).stdout).unwrap();
+    assert_eq!((result["userspace"].as_str(), result["report"]["verdict"].as_str()), (Some("keep"), Some("pass")));
+    let layers = |image: &str| must("docker", &["image", "inspect", "-f", "{{json .RootFS.Layers}}", image]);
+    assert_eq!(layers(IMAGE), layers(&kept));
+
+    let inbox = ["--userspace", "inbox"];
+    let tag = image_names.unique("rpm-inbox");
+    on_cce(IMAGE, &tag, &inbox).expect(4).says("repositories are not reachable").says("--base-repo URL");
+    on_cce(IMAGE, &tag, &["--userspace", "doca", "--doca-version", "2.10.0"]).expect(2).says("--userspace inbox");
+    on_cce(IMAGE, &tag, &[&inbox[..], &["--no-gpg-check"]].concat()).expect(2).says("does not go with");
+    assert!(must("docker", &["images", "-q", &tag]).is_empty());
+    // The distribution's repository, by its release and variables, beside Mellanox's builds and what a swap has left.
+    let base = image_names.unique("rpm-inbox-base");
+    let (erdma, more) = (&mirror.address, mirror.address.replace("/erdma", "/more"));
+    let repo = |id: &str, url: &str| {
+        format!("printf '%s\\n' '[{id}]' name=x 'baseurl={url}' gpgcheck=0 priority=1 > /etc/yum.repos.d/{id}.repo")
+    };
+    let steps = [
+        "echo yum > /etc/dnf/vars/folder".to_owned(),
+        repo("base", &format!("{erdma}/$folder/alinux/$releasever/unsigned/$basearch/")),
+        repo("erdma", &format!("{more}/later/")),
+        "mkdir -p /etc/dnf/plugins; echo 'libibverbs-0:1.0-1.*' > /etc/dnf/plugins/versionlock.list".to_owned(),
+    ];
+    // A later build of Mellanox's in a repository that does not say whose it is.
+    let context = tempfile::tempdir().unwrap();
+    made_package(context.path(), "librdmacm", "2407mlnx9", "noarch");
+    must("createrepo_c", &["--quiet", &context.path().display().to_string()]);
+    let steps = [&steps[..], &[repo("mixed", "file:///srv/mixed/")]].concat().join(" && ");
+    derive_image_with(&base, context.path(), &format!("FROM {IMAGE}\nCOPY . /srv/mixed/\nRUN {steps}\n"));
+    let result: Value = serde_json::from_str(&on_cce(&base, &tag, &inbox).expect(0).stdout).unwrap();
+    assert_eq!(result["userspace"], "inbox");
+    assert_eq!(result["report"]["verdict"], "pass", "{}", result["report"]);
+    assert_eq!(names(&result["diff"]["lost"]), ["mlnx-ofed-basic-user-only"]);
+    assert_eq!(names(&result["diff"]["changed"]), SWAPPED);
+    let left = in_container(
+        &tag,
+        "rpm -Va --nofiles; rpm -q libibverbs librdmacm ucx; ls /etc/yum.repos.d /opt /tmp /usr/lib64/libibverbs; cat /etc/dnf/plugins/versionlock.list",
+    );
+    assert!(left.starts_with("libibverbs-44.1-2.x86_64\nlibrdmacm-44.1-2.x86_64\nucx-"), "{left}");
+    assert!(left.contains("libmlx5-rdmav34.so") && !left.contains("libibverbs-0:"), "{left}");
+    for gone in ["mellanox", "erdma.repo", "mlnx", "tmp."] {
+        assert!(!left.contains(gone), "{gone}: {left}");
+    }
+    run(rdmaprep().args(["check", "--target", "cce", &tag])).expect(0);
+}
+
+/// dnf's own versionlock plugin: locks of the former builds give way, others stay, and the new ones hold.
+#[test]
+fn locks_of_the_versionlock_plugin() {
+    if !rpm_rig() {
+        return;
+    }
+    let (mirror, context, mut image_names) = (Mirror::of("repo-rpm"), tempfile::tempdir().unwrap(), Names::new());
+    let plugin = Command::new("sh")
+        .args([
+            "-ec",
+            "apt-get download -qq -o APT::Sandbox::User=root dnf-plugins-core; dpkg-deb -x dnf-plugins-core_*.deb all; \
+               cd all; tar -c etc/dnf/plugins/versionlock.* usr/lib/python3/dist-packages/dnf-plugins/versionlock.py \
+               usr/lib/python3/dist-packages/dnfpluginscore/__init__.py > ../plugin.tar",
+        ])
+        .current_dir(context.path())
+        .output()
+        .unwrap();
+    assert!(plugin.status.success(), "{}", String::from_utf8_lossy(&plugin.stderr));
+    let base = image_names.unique("rpm-locked-base");
+    let dockerfile = format!(
+        "FROM {IMAGE}\nADD plugin.tar /\nRUN dnf -q --disablerepo=* versionlock add ucx {} && cat /etc/dnf/plugins/versionlock.list\n",
+        SWAPPED.join(" ")
+    );
+    derive_image_with(&base, context.path(), &dockerfile);
+    let proposed = |image: &str, repository: &str, arguments: &str| {
+        let dnf = format!("dnf --assumeno --repofrompath=x,{repository} --repo=x --setopt=x.gpgcheck=0 {arguments}");
+        in_container(image, &format!("{dnf} 2>&1 || true"))
+    };
+    // As the plugin has it other builds are not there: in both cases the test would show nothing without this.
+    let vendor = format!("{}/yum/alinux/3/erdma/x86_64/", mirror.address);
+    let (locked, free) = ("downgrade libibverbs", "--disableplugin=versionlock downgrade libibverbs");
+    let said = proposed(&base, &vendor, locked);
+    assert!(!said.contains("44.1-2"), "{said}");
+    let said = proposed(&base, &vendor, free);
+    assert!(said.contains("44.1-2"), "{said}");
+    let tag = image_names.unique("rpm-locked");
+    build(&base, &tag, &mirror, &[]);
+    assert_swapped(&tag);
+    let locks = in_container(&tag, "cat /etc/dnf/plugins/versionlock.list");
+    assert!(locks.contains("\nucx-0:") && !locks.contains(OFED), "{locks}");
+    assert!(locks.contains("\n# rdmaprep: libibverbs 44.1-2\nlibibverbs-0:44.1-2.*\n"), "{locks}");
+    // Without the vendor's repository, which comes first, it is the plugin alone that holds them.
+    let later = mirror.address.replace("/erdma", "/more/later/");
+    let said = proposed(&tag, &later, "upgrade libibverbs");
+    assert!(said.contains("Nothing to do") && !said.contains("48.0-1.el8"), "{said}");
+    let said = proposed(&tag, &later, "--disableplugin=versionlock upgrade libibverbs");
+    assert!(said.contains("48.0-1.el8"), "{said}");
+    // The swap of that image is not held back by its own locks.
+    let again = image_names.unique("rpm-locked-again");
+    build(&tag, &again, &mirror, &[]);
+    assert_swapped(&again);
+}

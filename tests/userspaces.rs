@@ -213,7 +213,7 @@ fn dependencies_of_package_files() {
     let from = dir.path().display().to_string();
     let bare = names.unique("bare");
     derive_image(&bare, "FROM rdmaprep-test/debian:12\nRUN sed -i s/^ID=debian/ID=ubuntu/ /usr/lib/os-release\n");
-    run(rdmaprep().args(["render", &bare, "--offline", &from])).expect(2).says("there is no .deb file in it");
+    run(rdmaprep().args(["render", &bare, "--offline", &from])).expect(2).says("there is no .deb or .rpm file in it");
     some_debs(dir.path(), &["libibverbs1", "ibverbs-providers", "ibverbs-utils"]);
     std::fs::write(dir.path().join("librdmacm1_44.1-2_amd64.deb"), "<html>404</html>").unwrap();
     let incomplete = build(&bare, &tag, &["--target", "ecs", "--offline", &from]);

@@ -23,7 +23,7 @@ pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
     }
     if offered == OfferedFiles::default() {
         return Err(CliError::Usage(format!(
-            "{}: there is no .deb file in it\n  put the fabric's packages there, and what they depend on",
+            "{}: there is no .deb or .rpm file in it\n  put the fabric's packages there, and what they depend on",
             directory.display()
         )));
     }

@@ -25,7 +25,7 @@ pub struct SwapArgs {
     #[arg(long, value_name = "VERSION")]
     doca_version: Option<String>,
     /// Take the package files of a directory and nothing else; the build has no network
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["userspace", "doca_version", "mirror", "vpc", "suite", "key", "apt_proxy"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["userspace", "doca_version", "mirror", "vpc", "suite", "apt_proxy", "base_repos"])]
     offline: Option<PathBuf>,
     /// Address of the directory that holds GPGKEY, apt/ and yum/, or DOCA's key and versions [default: the vendor's public mirror]
     #[arg(long, value_name = "URL", conflicts_with = "vpc")]
@@ -37,7 +37,7 @@ pub struct SwapArgs {
     /// [default: by the image's distribution]
     #[arg(long, value_name = "SUITE|PATH")]
     suite: Option<String>,
-    /// Public key of the repository [default: the mirror's GPGKEY]
+    /// Public key of the repository [default: the mirror's GPGKEY]; of rpm files, with --offline [default: unchecked]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Proxy for apt in the build, without credentials
@@ -64,7 +64,7 @@ enum UserspaceChoice {
     Vendor,
     /// What the image has, if it drives the devices
     Keep,
-    /// The distribution's rdma-core, from the apt sources of the image
+    /// The distribution's rdma-core, from the apt or yum repositories of the image
     Inbox,
     /// The packages of NVIDIA's DOCA-Host
     Doca,

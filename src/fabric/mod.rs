@@ -9,6 +9,7 @@ pub mod yum;
 
 use crate::distro::Distro;
 use serde::Serialize;
+use std::collections::BTreeMap;
 pub use yum::{SupportedRpmDistro, YumRepository};
 
 /// The userspace stack of one fabric.
@@ -192,6 +193,8 @@ pub struct PackageFiles {
     pub directory: &'static str,
     /// Names in it, sorted.
     pub names: Vec<String>,
+    /// Name → digest in hexadecimal, of rpm's.
+    pub sha256: BTreeMap<String, String>,
 }
 
 /// A vendor's apt repository.

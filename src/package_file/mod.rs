@@ -1,21 +1,21 @@
 //! Package files that lie outside of any repository: what each says of itself.
 //!
 //! Input: the bytes of a file. Output: a [`PackageFile`], or why it is none. `deb` reads Debian's format, `ar` the archive
-//! that it is; rpm's is only told apart.
+//! that it is; `rpm` reads rpm's.
 
 mod ar;
 mod deb;
+mod rpm;
 
 use crate::facts::Package;
-use std::io::{Read, Seek};
+use crate::inspect::packages::rpm::RpmError;
+use std::io::{Read, Seek, SeekFrom};
 
 /// Where a package file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageFileError {
     #[error("it is no package file")]
     NotAPackage,
-    #[error("it is an rpm package")]
-    Rpm,
     #[error("it ends in the middle of {member}: it was not copied whole")]
     Truncated { member: String },
     #[error("its {member} is damaged: {problem}")]
@@ -26,6 +26,12 @@ pub enum PackageFileError {
     Format(String),
     #[error("its control file is not one of a package: {0}")]
     Control(String),
+    #[error(transparent)]
+    Header(#[from] RpmError),
+    #[error("it is a source package: nothing of it can be installed")]
+    Source,
+    #[error("its {part} has another digest than it says: it was changed or not copied right")]
+    Digest { part: &'static str },
     #[error("reading it: {0}")]
     Read(#[from] std::io::Error),
 }
@@ -37,23 +43,46 @@ pub struct PackageFile {
     pub package: Package,
     /// The files that it would put into the image, without a leading slash; `None`: it has no list of them.
     pub files: Option<Vec<String>>,
+    pub form: Form,
 }
 
-/// The lead of an rpm package (rpm, docs/manual/format_lead.md).
-const RPM_MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
+/// The format of a package file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Form {
+    Deb,
+    Rpm {
+        /// Digest of the whole file, in hexadecimal.
+        sha256: String,
+    },
+}
+
+impl Form {
+    pub fn is_rpm(&self) -> bool {
+        matches!(self, Form::Rpm { .. })
+    }
+
+    /// What a file of the format is called.
+    pub fn title(&self) -> &'static str {
+        match self {
+            Form::Deb => "a Debian package",
+            Form::Rpm { .. } => "an rpm package",
+        }
+    }
+}
 
 /// Reads the control data of a package file. What it would install is not read, only that it is there.
 ///
 /// # Errors
-/// It is no Debian package, or damaged.
+/// It is no package, or damaged.
 pub fn read_package_file(mut file: impl Read + Seek) -> Result<PackageFile, PackageFileError> {
     let mut magic = [0; ar::MAGIC.len()];
     file.read_exact(&mut magic).map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => PackageFileError::NotAPackage,
         _ => PackageFileError::Read(error),
     })?;
-    if magic.starts_with(&RPM_MAGIC) {
-        return Err(PackageFileError::Rpm);
+    if magic.starts_with(&rpm::MAGIC) {
+        file.seek(SeekFrom::Start(0))?;
+        return rpm::read_rpm(file);
     }
     if magic != *ar::MAGIC {
         return Err(PackageFileError::NotAPackage);
@@ -118,5 +147,74 @@ pub mod testing {
             Packing::Zstd => ("control.tar.zst", zstd::encode_all(&tar[..], 1).unwrap()),
         };
         ar(&[("debian-binary", b"2.0\n"), (name, &packed), ("data.tar", b"whatever")])
+    }
+
+    pub struct RpmText<'a> {
+        pub name: &'a str,
+        pub version: &'a str,
+        pub release: &'a str,
+        pub arch: &'a str,
+        /// Empty: a source package.
+        pub source: &'a str,
+        pub requires: &'a [&'a str],
+        /// Names below /usr/lib64.
+        pub files: &'a [&'a str],
+    }
+
+    /// A value of a header: type, count, bytes.
+    type Value = (u32, usize, Vec<u8>);
+
+    fn texts(kind: u32, texts: &[&str]) -> Value {
+        (kind, texts.len(), texts.iter().flat_map(|text| [text.as_bytes(), b"\0"].concat()).collect())
+    }
+
+    fn numbers(numbers: &[u32]) -> Value {
+        (4, numbers.len(), numbers.iter().flat_map(|number| number.to_be_bytes()).collect())
+    }
+
+    fn header(tags: &[(u32, Value)]) -> Vec<u8> {
+        let (mut index, mut data) = (Vec::new(), Vec::new());
+        for (tag, (kind, count, bytes)) in tags {
+            if *kind == 4 {
+                data.resize(data.len().next_multiple_of(4), 0);
+            }
+            let entry = [*tag, *kind, data.len() as u32, *count as u32];
+            index.extend(entry.iter().flat_map(|number| number.to_be_bytes()));
+            data.extend(bytes);
+        }
+        let sizes = [tags.len() as u32, data.len() as u32];
+        let start = [0x8e, 0xad, 0xe8, 1, 0, 0, 0, 0].into_iter().chain(sizes.iter().flat_map(|n| n.to_be_bytes()));
+        start.chain(index).chain(data).collect()
+    }
+
+    /// An rpm package; its payload is no archive.
+    pub fn rpm(text: &RpmText<'_>) -> Vec<u8> {
+        use sha2::{Digest as _, Sha256};
+        let hex = |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let payload = b"whatever";
+        let none = vec![0; text.requires.len()];
+        let mut tags = vec![
+            (1000, texts(6, &[text.name])),
+            (1001, texts(6, &[text.version])),
+            (1002, texts(6, &[text.release])),
+            (1022, texts(6, &[text.arch])),
+            (1044, texts(6, &[text.source])),
+            (1048, numbers(&none)),
+            (1049, texts(8, text.requires)),
+            (1050, texts(8, &vec![""; text.requires.len()])),
+            (1116, numbers(&vec![0; text.files.len()])),
+            (1117, texts(8, text.files)),
+            (1118, texts(8, &["/usr/lib64/"])),
+            (5092, texts(8, &[&hex(payload)])),
+            (5093, numbers(&[8])),
+        ];
+        tags.retain(|(tag, _)| *tag != 1044 || !text.source.is_empty());
+        let main = header(&tags);
+        let signed = numbers(&[(main.len() + payload.len()) as u32]);
+        let mut signatures = header(&[(273, texts(6, &[&hex(&main)])), (1000, signed)]);
+        signatures.resize(signatures.len().next_multiple_of(8), 0);
+        let mut lead = vec![0; 96];
+        lead[..5].copy_from_slice(&[0xed, 0xab, 0xee, 0xdb, 3]);
+        [lead, signatures, main, payload.to_vec()].concat()
     }
 }

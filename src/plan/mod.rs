@@ -2,20 +2,21 @@
 //!
 //! Pure. Only what the facts name is touched, by exact name.
 
+mod apt;
 pub mod offline;
 mod rpm;
 pub mod userspace;
 
 use crate::fabric::{
-    Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace, doca,
+    Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace,
 };
-use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
+use crate::facts::ImageFacts;
 use crate::image::reference::{is_digest, is_image_name, split_tag};
-use crate::inspect::packages::{Dependency, parse_depends};
-use offline::{OfferedFiles, Wanted, choose_files};
+pub use apt::is_rdma_core;
+use offline::OfferedFiles;
 pub use rpm::{has_package_manager, is_split_provider};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use userspace::{choose_userspace, plan_kept};
 
 /// What the user chose beside the image.
@@ -162,10 +163,6 @@ pub enum WithoutOffer {
     Keep,
 }
 
-/// Providers that were packages of their own before rdma-core (OFED 4, Ubuntu 16.04): the new ones replace them.
-const SUPERSEDED: [&str; 7] =
-    ["libmlx4-1", "libmlx5-1", "libmlx4-dev", "libmlx5-dev", "librxe-1", "libibcm1", "ibverbs-driver"];
-
 /// Predefined by every builder: never declared, never in the history (Dockerfile reference, "Predefined ARGs").
 const PREDEFINED_ARGS: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"];
 
@@ -204,6 +201,10 @@ pub enum PlanError {
     NotSound(String),
     #[error("the directory does not hold what the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
     Offline { missing: Vec<String>, unusable: Vec<String> },
+    #[error(
+        "NVIDIA's packages are not swapped into an image of rpm packages by this version\n  take the distribution's with --userspace inbox, or give DOCA's as files with --offline DIR"
+    )]
+    DocaRpm,
     #[error("the files are of different builds: {0} and {1}\n  take all of them from one")]
     OfflineMixed(String, String),
     #[error("{0} is a Mellanox build, which drives no {1} device\n  take the vendor's packages")]
@@ -243,156 +244,16 @@ pub fn plan_swap(
     }
     check_options(options)?;
     let userspace = match &options.files {
-        Some(offered) => offered.userspace(fabric),
+        Some(offered) => offered.userspace(fabric, facts.packages.manager.is_rpm()),
         None => choose_userspace(facts, fabric, options)?,
     };
     if userspace == Userspace::Keep {
         return plan_kept(facts, name, fabric, options);
     }
-    let manager = facts.packages.manager;
-    let not_apt = |reason| Err(PlanError::NotApt(reason));
-    if manager.is_rpm() {
-        return rpm::plan(facts, name, fabric, options);
+    if facts.packages.manager.is_rpm() {
+        return rpm::plan(facts, name, fabric, options, userspace);
     }
-    // The distribution first: "Anolis is not supported" says more than "no apt".
-    let distro = facts.distro.as_ref();
-    let repository = match (userspace, &options.files) {
-        (_, Some(_)) => None,
-        (Userspace::Doca, None) => Some(doca::apt_repository(distro, architecture, &options.repository)?),
-        (Userspace::Vendor, None) => Some(fabric.apt_repository(distro, architecture, &options.repository)?),
-        (Userspace::Keep | Userspace::Inbox, None) => None,
-    };
-    match manager {
-        PackageManager::DpkgStatusD => return not_apt("distroless: it has no apt"),
-        PackageManager::Unreadable => return not_apt("its package database cannot be read"),
-        PackageManager::None => return not_apt("no package database was found"),
-        PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {}
-    }
-    check_apt_options(options)?;
-
-    let family: Vec<&Package> = facts.packages.all_installed().filter(|p| is_rdma_core(p)).collect();
-    let swapped: BTreeSet<&str> = fabric
-        .apt_packages
-        .iter()
-        .flat_map(|names| names.iter().copied())
-        .chain(family.iter().map(|p| p.name.as_str()))
-        .collect();
-    let companions: Vec<Companion> = family
-        .iter()
-        .filter(|package| !fabric.apt_packages.iter().any(|names| names.contains(&package.name.as_str())))
-        .map(|package| Companion {
-            name: package.name.clone(),
-            without_offer: without_offer(package, &swapped, userspace),
-        })
-        .collect();
-    let (purge, mut notes) = match userspace {
-        // Its tools are the successors of OFED's, and drive the same devices.
-        Userspace::Doca => (BTreeSet::new(), Vec::new()),
-        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped),
-    };
-
-    if !facts.config.on_build.is_empty() {
-        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
-    }
-    let unhold = facts
-        .packages
-        .list
-        .iter()
-        .filter(|package| package.held && (swapped.contains(package.name.as_str()) || purge.contains(&package.name)))
-        .map(|package| package.name.clone())
-        .collect::<BTreeSet<_>>();
-
-    let (remove_files, remove_entries) = plan_files(facts, &mut notes);
-    let mut remove_directories = Vec::new();
-    for directory in facts.ofed.directories.iter().filter(|_| userspace != Userspace::Doca) {
-        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
-            None => remove_directories.push(directory.path.clone()),
-            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
-        }
-    }
-    let mut remove_files = remove_files;
-    if remove_directories.len() == facts.ofed.directories.len() && userspace != Userspace::Doca {
-        remove_files.extend(facts.ofed.loader_configs.iter().cloned());
-    }
-
-    let install: Vec<Vec<String>> = fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect();
-    let superseded: Vec<String> =
-        SUPERSEDED.into_iter().filter(|name| facts.packages.installed(name).is_some()).map(str::to_owned).collect();
-    let chosen = match &options.files {
-        Some(offered) => {
-            let gone = purge.iter().chain(&superseded).cloned().collect();
-            let wanted = Wanted {
-                install: &install,
-                companions: &companions,
-                extra_packages: &options.extra_packages,
-                gone: &gone,
-                driver: fabric.driver,
-                takes_mellanox: fabric.is_mellanox,
-            };
-            Some(choose_files(facts, offered, &wanted)?)
-        }
-        None => None,
-    };
-    let key_file = match (&repository, &options.key) {
-        (Some(repository), Some(key)) => Some(key.name(repository.name)),
-        _ => None,
-    };
-    // The key that was copied before may have the name of a former one.
-    remove_files.retain(|path| key_file.as_ref().is_none_or(|key| *path != format!("/etc/apt/keyrings/{key}")));
-    if let Some(repository) = &repository
-        && repository.url.starts_with("https:")
-        && facts.packages.installed("ca-certificates").is_none()
-    {
-        notes.push(format!("the image has no ca-certificates, without which apt cannot use {}", repository.url));
-    }
-    if let Some(chosen) = &chosen {
-        notes.extend(chosen.notes.iter().cloned());
-    }
-    let (sources, dependencies, files) = match chosen {
-        Some(chosen) => (chosen.sources, chosen.dependencies, Some(chosen.files)),
-        None => (BTreeMap::new(), Vec::new(), None),
-    };
-    let origin = match (files, repository) {
-        (Some(files), _) => Origin::Files(files),
-        (None, Some(repository)) => Origin::Apt(repository),
-        (None, None) => Origin::Distribution,
-    };
-
-    Ok(SwapPlan {
-        base: choose_base(facts, name)?,
-        fabric_id: fabric.id,
-        fabric_title: fabric.title,
-        driver: fabric.driver,
-        architecture: architecture.to_owned(),
-        package_manager: "apt-get",
-        origin,
-        userspace,
-        sources,
-        key_file,
-        apt_proxy: options.apt_proxy.clone(),
-        base_repos: Vec::new(),
-        build_args: declared_args(options),
-        renamed: install
-            .iter()
-            .filter(|names| names.len() > 1)
-            .flatten()
-            .filter(|name| facts.packages.installed(name).is_some())
-            .cloned()
-            .collect(),
-        install,
-        dependencies,
-        companions,
-        extra_packages: options.extra_packages.clone(),
-        purge: purge.into_iter().collect(),
-        superseded,
-        unhold: unhold.into_iter().collect(),
-        remove_files: writable(remove_files, &mut notes),
-        remove_entries,
-        remove_directories: writable(remove_directories, &mut notes),
-        user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
-        shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
-        notes,
-    })
+    apt::plan(facts, name, fabric, options, userspace)
 }
 
 fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
@@ -424,17 +285,6 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
-    let instead = "it is for images of rpm packages: leave it out";
-    if options.no_gpg_check {
-        return Err(PlanError::OtherManager { option: "--no-gpg-check", instead });
-    }
-    if !options.base_repos.is_empty() {
-        return Err(PlanError::OtherManager { option: "--base-repo", instead });
-    }
-    Ok(())
-}
-
 /// Names of the build arguments that the Dockerfile must declare.
 fn declared_args(options: &SwapOptions) -> Vec<String> {
     let predefined = |name: &str| PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str());
@@ -446,87 +296,6 @@ fn is_package_name(name: &str) -> bool {
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         // rpm's may have capitals and underscores.
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "+-._".contains(c))
-}
-
-/// Whether a package is built from rdma-core, under whatever name.
-pub fn is_rdma_core(package: &Package) -> bool {
-    RDMA_CORE_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
-}
-
-fn without_offer(package: &Package, swapped: &BTreeSet<&str>, userspace: Userspace) -> WithoutOffer {
-    let pins = |d: &Dependency<'_>| d.is_exact() && swapped.contains(d.name);
-    if parse_depends(&package.depends).iter().flatten().any(pins) {
-        WithoutOffer::Remove
-    } else if package.is_mlnx_build() && userspace != Userspace::Doca {
-        WithoutOffer::Distribution
-    } else {
-        WithoutOffer::Keep
-    }
-}
-
-/// The names of one package in the order to try: the one that is installed, else the oldest, then the others.
-fn install_names(names: &[&str], facts: &ImageFacts) -> Vec<String> {
-    let first = names.iter().copied().find(|name| facts.packages.installed(name).is_some());
-    let first = first.or(names.last().copied());
-    let rest = names.iter().copied().filter(|name| Some(*name) != first);
-    first.into_iter().chain(rest).map(str::to_owned).collect()
-}
-
-/// OFED packages that nothing outside OFED and the swapped set depends on; and notes on those that stay.
-fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>) -> (BTreeSet<String>, Vec<String>) {
-    let mut purge: BTreeSet<String> =
-        facts.ofed.packages.iter().filter(|name| !swapped.contains(name.as_str())).cloned().collect();
-    let mut notes = Vec::new();
-    // A package that stays may keep another one: repeat until nothing changes.
-    loop {
-        let needed = facts.packages.all_installed().filter(|p| !purge.contains(&p.name)).find_map(|package| {
-            let needed = unmet_without(facts, package, &purge)?;
-            Some((needed, package.name.clone()))
-        });
-        match needed {
-            Some((needed, by)) => {
-                notes.push(format!("package {needed} stays: {by} depends on it"));
-                purge.remove(&needed);
-            }
-            None => return (purge, notes),
-        }
-    }
-}
-
-/// The package of `gone` that `package` cannot do without.
-fn unmet_without(facts: &ImageFacts, package: &Package, gone: &BTreeSet<String>) -> Option<String> {
-    parse_depends(&package.depends).into_iter().find_map(|group| {
-        let met = group.iter().any(|d| {
-            facts.packages.all_installed().any(|p| {
-                !gone.contains(&p.name)
-                    && (p.name == d.name || parse_depends(&p.provides).iter().flatten().any(|v| v.name == d.name))
-            })
-        });
-        let lost = || group.iter().find(|d| gone.contains(d.name)).map(|d| d.name.to_owned());
-        if met { None } else { lost() }
-    })
-}
-
-/// Files that go, and entries that go from shared sources.
-fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<(String, String)>) {
-    let mut files = BTreeSet::new();
-    let mut entries = Vec::new();
-    // An older entry for the same repository with another key makes apt refuse both.
-    let sources = facts.ofed.apt_sources.iter().chain(&facts.verbs.vendor_sources);
-    for AptSource { path, lines, shared } in sources {
-        if !shared {
-            files.insert(path.clone());
-        } else if path.ends_with(".sources") {
-            notes
-                .push(format!("{path} stays: other repositories stand in the same file; remove OFED's stanza by hand"));
-        } else {
-            entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
-        }
-    }
-    files.extend(facts.ofed.apt_keys.iter().cloned());
-    // A configuration file of a package is left to dpkg; the others are nobody's.
-    files.extend(facts.verbs.driver_files.iter().filter(|file| file.package.is_none()).map(|file| file.path.clone()));
-    (files.into_iter().collect(), entries)
 }
 
 /// Drops paths that cannot be written on one line.

@@ -3,11 +3,12 @@
 //! Pure: the files were read before. Nothing is fetched in such a build, so the whole set is put together here: the fabric's
 //! packages, counterparts of installed ones, and what these depend on and the image lacks.
 
+use super::rpm::is_of_one_build;
 use super::{Companion, PlanError, is_package_name, is_rdma_core};
 use crate::fabric::{Fabric, PackageFiles, Userspace};
-use crate::facts::{ImageFacts, PackageFacts};
-use crate::inspect::packages::{Candidates, parse_depends};
-use crate::package_file::PackageFile;
+use crate::facts::{ImageFacts, Package, PackageFacts};
+use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
+use crate::package_file::{Form, PackageFile};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A directory of package files.
@@ -21,8 +22,10 @@ pub struct OfferedFiles {
 
 impl OfferedFiles {
     /// Whose build the files are, as far as the swap asks.
-    pub fn userspace(&self, fabric: &Fabric) -> Userspace {
-        let is_mlnx = |file: &PackageFile| is_rdma_core(&file.package) && file.package.is_mlnx_build();
+    pub fn userspace(&self, fabric: &Fabric, is_rpm: bool) -> Userspace {
+        let is_mlnx = |file: &PackageFile| {
+            file.form.is_rpm() == is_rpm && is_of_the_userspace(file) && file.package.is_mlnx_build()
+        };
         match fabric.is_mellanox {
             false => Userspace::Vendor,
             true if self.packages.values().any(is_mlnx) => Userspace::Doca,
@@ -57,6 +60,14 @@ pub struct ChosenFiles {
     pub notes: Vec<String>,
 }
 
+/// Whether a file is one of those that must all be of one build.
+fn is_of_the_userspace(file: &PackageFile) -> bool {
+    match file.form {
+        Form::Deb => is_rdma_core(&file.package),
+        Form::Rpm { .. } => is_of_one_build(&file.package),
+    }
+}
+
 /// Directory in the build context.
 const DIRECTORY: &str = "packages";
 
@@ -68,7 +79,7 @@ type Entry<'a> = (&'a str, &'a PackageFile);
 /// # Errors
 /// A package or a dependency is missing, or the files are of different builds.
 pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<'_>) -> Result<ChosenFiles, PlanError> {
-    let (usable, unusable) = sort_out(offered, &facts.image.architecture);
+    let (usable, unusable) = sort_out(offered, facts);
     let mut missing = Vec::new();
     let mut taken: BTreeMap<&str, Entry<'_>> = BTreeMap::new();
     let mut take = |name: &str| match usable.get_key_value(name) {
@@ -101,17 +112,18 @@ pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<
     check_set(&taken, wanted)?;
 
     let notes = notes_on(&usable, &taken, unusable);
-    let sources: BTreeMap<String, String> = taken
-        .values()
-        .map(|(file_name, file)| {
-            let package = &file.package;
-            // As apt names what it fetches: a colon would end the path in its own lists.
-            let version = package.version.replace(':', "%3a");
-            (format!("{}_{version}_{}.deb", package.name, package.architecture), (*file_name).to_owned())
-        })
-        .collect();
+    let sources: BTreeMap<String, String> =
+        taken.values().map(|(file_name, file)| (context_name(file), (*file_name).to_owned())).collect();
+    let sha256 = taken.values().filter_map(|(_, file)| match &file.form {
+        Form::Deb => None,
+        Form::Rpm { sha256 } => Some((context_name(file), sha256.clone())),
+    });
     Ok(ChosenFiles {
-        files: PackageFiles { directory: DIRECTORY, names: sources.keys().cloned().collect() },
+        files: PackageFiles {
+            directory: DIRECTORY,
+            names: sources.keys().cloned().collect(),
+            sha256: sha256.collect(),
+        },
         sources,
         dependencies: taken.keys().filter(|name| !asked.contains(*name)).map(|name| (*name).to_owned()).collect(),
         taken: taken.keys().map(|name| (*name).to_owned()).collect(),
@@ -119,14 +131,32 @@ pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<
     })
 }
 
-/// The files for the image's architecture by package, and a line for each of the others.
-fn sort_out<'a>(offered: &'a OfferedFiles, architecture: &str) -> (BTreeMap<&'a str, Entry<'a>>, Vec<String>) {
+/// Name of a file in the build context.
+fn context_name(file: &PackageFile) -> String {
+    let package = &file.package;
+    match file.form {
+        // As apt names what it fetches: a colon would end the path in its own lists.
+        Form::Deb => format!("{}_{}_{}.deb", package.name, package.version.replace(':', "%3a"), package.architecture),
+        // As repositories name it, without the epoch.
+        Form::Rpm { .. } => {
+            let version = package.version.split_once(':').map_or(package.version.as_str(), |(_, version)| version);
+            format!("{}-{version}.{}.rpm", package.name, package.architecture)
+        }
+    }
+}
+
+/// The files for the image's package manager and architecture by package, and a line for each of the others.
+fn sort_out<'a>(offered: &'a OfferedFiles, facts: &ImageFacts) -> (BTreeMap<&'a str, Entry<'a>>, Vec<String>) {
+    let (architecture, is_rpm) = (facts.image.architecture.as_str(), facts.packages.manager.is_rpm());
     let mut unusable: Vec<String> = offered.unusable.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
     let mut usable: BTreeMap<&str, Entry<'_>> = BTreeMap::new();
     for (file_name, file) in &offered.packages {
         let package = &file.package;
-        let is_version = |c: char| c.is_ascii_alphanumeric() || ".+~:-".contains(c);
-        let reason = if package.is_foreign(architecture) {
+        let is_version = |c: char| c.is_ascii_alphanumeric() || ".+~:-^_".contains(c);
+        let reason = if is_rpm != file.form.is_rpm() {
+            let has = if is_rpm { "rpm's" } else { "Debian's" };
+            format!("it is {}, and the packages of the image are {has}", file.form.title())
+        } else if package.is_foreign(architecture) {
             format!("it is for {}, and the image is for {architecture}", package.architecture)
         } else if !is_package_name(&package.name) || !package.version.chars().all(is_version) {
             format!("{:?} {:?} is no package name and version", package.name, package.version)
@@ -153,45 +183,114 @@ fn add_dependencies<'a>(
         let staying = staying.filter(|p| !gone.contains(&p.name) && !taken.contains_key(p.name.as_str())).cloned();
         let coming = taken.values().map(|(_, file)| file.package.clone());
         let after = PackageFacts { list: staying.chain(coming).collect(), ..PackageFacts::default() };
-        let candidates = Candidates::of(&after);
-        let mut found = None;
-        let mut missing = Vec::new();
-        for (_, file) in taken.values() {
-            for group in parse_depends(&file.package.depends) {
-                if group.iter().any(|dependency| candidates.meet(&file.package, dependency)) {
-                    continue;
-                }
-                let helps = |(_, other): &&Entry<'a>| {
-                    let alone = PackageFacts { list: vec![other.package.clone()], ..PackageFacts::default() };
-                    group.iter().any(|dependency| Candidates::of(&alone).meet(&file.package, dependency))
-                };
-                match usable.values().find(helps) {
-                    Some(entry) => found = Some(*entry),
-                    None => {
-                        let words: Vec<String> = group.iter().map(ToString::to_string).collect();
-                        let has = group.iter().find_map(|dependency| facts.packages.installed(dependency.name));
-                        let has = has.map_or("is not in the image".to_owned(), |package| {
-                            format!("the image has {} {}", package.name, package.version)
-                        });
-                        missing.push(format!("{} for {} ({has})", words.join(" or "), file.package.name));
-                    }
-                }
+        let lacks = match facts.packages.manager.is_rpm() {
+            true => rpm_lacks(facts, usable, taken, &after),
+            false => deb_lacks(facts, usable, taken, &after),
+        };
+        match lacks {
+            Lacks::Found((file_name, file)) => taken.insert(&file.package.name, (file_name, file)),
+            Lacks::Missing(missing) => return missing,
+        };
+    }
+}
+
+/// What the taken packages depend on beyond what there is `after` the swap.
+enum Lacks<'a> {
+    /// A file that has some of it.
+    Found(Entry<'a>),
+    /// Of what is nowhere, a line each.
+    Missing(Vec<String>),
+}
+
+fn deb_lacks<'a>(
+    facts: &ImageFacts,
+    usable: &BTreeMap<&'a str, Entry<'a>>,
+    taken: &BTreeMap<&'a str, Entry<'a>>,
+    after: &PackageFacts,
+) -> Lacks<'a> {
+    let candidates = Candidates::of(after);
+    let mut missing = Vec::new();
+    for (_, file) in taken.values() {
+        for group in parse_depends(&file.package.depends) {
+            if group.iter().any(|dependency| candidates.meet(&file.package, dependency)) {
+                continue;
             }
-        }
-        match found {
-            Some((file_name, file)) => {
-                taken.insert(&file.package.name, (file_name, file));
+            let helps = |(_, other): &&Entry<'a>| {
+                let alone = PackageFacts { list: vec![other.package.clone()], ..PackageFacts::default() };
+                group.iter().any(|dependency| Candidates::of(&alone).meet(&file.package, dependency))
+            };
+            if let Some(entry) = free(usable, taken).find(helps) {
+                return Lacks::Found(*entry);
             }
-            None => return missing,
+            let words: Vec<String> = group.iter().map(ToString::to_string).collect();
+            let has = group.iter().find_map(|dependency| facts.packages.installed(dependency.name));
+            missing.push(missing_line(&words.join(" or "), has, file));
         }
     }
+    Lacks::Missing(missing)
+}
+
+/// The same for rpm. A path that only the image could have is left to the build: facts hold no lists of files.
+fn rpm_lacks<'a>(
+    facts: &ImageFacts,
+    usable: &BTreeMap<&'a str, Entry<'a>>,
+    taken: &BTreeMap<&'a str, Entry<'a>>,
+    after: &PackageFacts,
+) -> Lacks<'a> {
+    let provided = Provided::by(after);
+    let has_path = |file: &PackageFile, requirement: &str| {
+        let path = requirement.strip_prefix('/');
+        path.is_some_and(|path| file.files.iter().flatten().any(|file| file == path))
+    };
+    let mut missing = Vec::new();
+    for (_, file) in taken.values() {
+        for requirement in split_relations(&file.package.depends) {
+            // What cannot be told is left to the build, too.
+            if provided.meets(requirement) != Some(false)
+                || taken.values().any(|(_, other)| has_path(other, requirement))
+            {
+                continue;
+            }
+            let helps = |(_, other): &&Entry<'a>| {
+                // A condition may hold of a single package only since it lacks the others.
+                let beside = if requirement.starts_with('(') { after.list.as_slice() } else { &[] };
+                let list = beside.iter().chain([&other.package]).cloned().collect();
+                let with = PackageFacts { list, ..PackageFacts::default() };
+                has_path(other, requirement) || Provided::by(&with).meets(requirement) == Some(true)
+            };
+            if let Some(entry) = free(usable, taken).find(helps) {
+                return Lacks::Found(*entry);
+            }
+            if !requirement.starts_with('/') {
+                // `libibverbs(x86-64) = 44.1-2`: the architecture is part of the name.
+                let name = requirement.split([' ', '(']).next().unwrap_or_default();
+                missing.push(missing_line(requirement, facts.packages.installed(name), file));
+            }
+        }
+    }
+    Lacks::Missing(missing)
+}
+
+/// Files that are not taken yet.
+fn free<'a, 'b>(
+    usable: &'b BTreeMap<&'a str, Entry<'a>>,
+    taken: &'b BTreeMap<&'a str, Entry<'a>>,
+) -> impl Iterator<Item = &'b Entry<'a>> {
+    usable.iter().filter(|(name, _)| !taken.contains_key(*name)).map(|(_, entry)| entry)
+}
+
+fn missing_line(what: &str, has: Option<&Package>, file: &PackageFile) -> String {
+    let has = has.map_or("is not in the image".to_owned(), |package| {
+        format!("the image has {} {}", package.name, package.version)
+    });
+    format!("{what} for {} ({has})", file.package.name)
 }
 
 /// Whether the files belong together.
 fn check_set(taken: &BTreeMap<&str, Entry<'_>>, wanted: &Wanted<'_>) -> Result<(), PlanError> {
     let driver = wanted.driver;
     let shown = |file: &PackageFile| format!("{} {}", file.package.name, file.package.version);
-    let family = || taken.values().map(|(_, file)| file).filter(|file| is_rdma_core(&file.package));
+    let family = || taken.values().map(|(_, file)| file).filter(|file| is_of_the_userspace(file));
     if let Some(first) = family().next()
         && let Some(other) = family().find(|file| file.package.version != first.package.version)
     {
@@ -201,7 +300,9 @@ fn check_set(taken: &BTreeMap<&str, Entry<'_>>, wanted: &Wanted<'_>) -> Result<(
         return Err(PlanError::OfflineMellanox(shown(file), driver));
     }
     let provider = format!("/lib{driver}-rdmav");
-    if let Some((file_name, file)) = taken.get("ibverbs-providers")
+    // rpm's are in libibverbs.
+    let bringing = taken.get("ibverbs-providers").or_else(|| taken.get("libibverbs"));
+    if let Some((file_name, file)) = bringing
         && file.files.as_ref().is_some_and(|files| !files.iter().any(|path| path.contains(&provider)))
         // A link has no checksum: its target, the library, is beside the directory.
         && file.files.as_ref().is_some_and(|files| !files.iter().any(|path| path.contains(&format!("/lib{driver}.so"))))

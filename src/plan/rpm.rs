@@ -3,11 +3,11 @@
 //! The same promises as for apt. What differs: rpm's requirements name anything that a package provides, providers may be
 //! packages of their own, and a held package is a line of versionlock's, which the build itself finds and takes out.
 
+use super::offline::{Wanted, choose_files};
 use super::{
-    Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, check_options, choose_base, declared_args, plan_user,
-    writable,
+    Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, choose_base, declared_args, plan_user, writable,
 };
-use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace};
+use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository};
 use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
 use crate::inspect::packages::{Provided, split_relations};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,62 +18,62 @@ pub(super) fn plan(
     name: Option<&str>,
     fabric: &'static Fabric,
     options: &SwapOptions,
+    userspace: Userspace,
 ) -> Result<SwapPlan, PlanError> {
     let architecture = facts.image.architecture.as_str();
     let packages = &facts.packages;
     // The distribution first: that the vendor does not list it says more than that it has no dnf.
-    let repository =
-        fabric.yum_repository(facts.distro.as_ref(), architecture, &options.repository, !options.no_gpg_check)?;
+    let repository = match (userspace, &options.files) {
+        (_, Some(_)) | (Userspace::Keep | Userspace::Inbox, None) => None,
+        (Userspace::Doca, None) => return Err(PlanError::DocaRpm),
+        (Userspace::Vendor, None) => Some(fabric.yum_repository(
+            facts.distro.as_ref(),
+            architecture,
+            &options.repository,
+            !options.no_gpg_check,
+        )?),
+    };
     let manager = package_manager(packages)?;
-    check_options(options)?;
     check_rpm_options(options)?;
 
-    let native = |package: &&Package| !package.is_foreign(architecture);
-    let family: Vec<&Package> = packages.all_installed().filter(|p| is_rdma_rpm(p)).collect();
-    let superseded: BTreeSet<&str> =
-        packages.all_installed().filter(|p| is_split_provider(p)).map(|p| p.name.as_str()).collect();
-    let swapped: BTreeSet<&str> =
-        fabric.rpm_packages.iter().copied().chain(family.iter().map(|p| p.name.as_str())).collect();
-    let companions: Vec<Companion> = family
-        .iter()
-        .copied()
-        .filter(native)
-        .filter(|package| !fabric.rpm_packages.contains(&package.name.as_str()))
-        .map(|package| Companion { name: package.name.clone(), without_offer: without_offer(package, &swapped) })
-        .collect();
     let mut notes = Vec::new();
-    let mut purge = plan_purge(facts, &swapped, &superseded, &mut notes);
-    // Packages of both architectures share files, so that they must be of one build, and the vendor has only one.
-    purge.extend(family.iter().filter(|package| !native(package)).map(|p| format!("{}.{}", p.name, p.architecture)));
-    if repository.by_analogy {
-        notes.push(format!(
-            "no page of the vendor's names {}: the address follows the pattern of the one for Red Hat 7; if the build finds no repository there, give its path with --suite PATH",
-            repository.base_url
-        ));
-    }
-    if !repository.gpg_check {
-        notes.push(
-            "signatures are not checked: whoever is between the build and the mirror can change the packages"
-                .to_owned(),
-        );
-    }
+    let set = plan_set(facts, fabric, userspace, &mut notes);
+    note_trust(repository.as_ref(), options, &mut notes);
     if !facts.config.on_build.is_empty() {
         notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
     }
-
     let (mut remove_files, remove_entries) = plan_repos(&facts.ofed.yum_repos);
-    let mut remove_directories = Vec::new();
-    for directory in &facts.ofed.directories {
-        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
-            None => remove_directories.push(directory.path.clone()),
-            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
-        }
-    }
-    if remove_directories.len() == facts.ofed.directories.len() {
+    let remove_directories = match userspace {
+        // Its tools are the successors of OFED's, and drive the same devices.
+        Userspace::Doca => Vec::new(),
+        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_directories(facts, &set.purge, &mut notes),
+    };
+    if userspace != Userspace::Doca && remove_directories.len() == facts.ofed.directories.len() {
         remove_files.extend(facts.ofed.loader_configs.iter().cloned());
     }
     let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
     remove_files.extend(loose.map(|file| file.path.clone()));
+
+    let install: Vec<Vec<String>> = fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect();
+    let (origin, sources, dependencies) = match (&options.files, repository) {
+        (Some(offered), _) => {
+            let leaving = set.companions.iter().filter(|companion| companion.without_offer == WithoutOffer::Remove);
+            let leaving = leaving.map(|companion| companion.name.clone());
+            let wanted = Wanted {
+                install: &install,
+                companions: &set.companions,
+                extra_packages: &options.extra_packages,
+                gone: &set.purge.iter().chain(&set.superseded).cloned().chain(leaving).collect(),
+                driver: fabric.driver,
+                takes_mellanox: fabric.is_mellanox,
+            };
+            let chosen = choose_files(facts, offered, &wanted)?;
+            notes.extend(chosen.notes);
+            (Origin::Files(chosen.files), chosen.sources, chosen.dependencies)
+        }
+        (None, Some(repository)) => (Origin::Yum(repository), BTreeMap::new(), Vec::new()),
+        (None, None) => (Origin::Distribution, BTreeMap::new(), Vec::new()),
+    };
 
     Ok(SwapPlan {
         base: choose_base(facts, name)?,
@@ -82,20 +82,20 @@ pub(super) fn plan(
         driver: fabric.driver,
         architecture: architecture.to_owned(),
         package_manager: manager,
-        origin: Origin::Yum(repository),
+        origin,
         base_repos: options.base_repos.clone(),
         key_file: options.key.as_ref().map(|key| key.name(fabric.driver)),
-        userspace: Userspace::Vendor,
-        sources: BTreeMap::new(),
+        userspace,
+        sources,
         apt_proxy: None,
         build_args: declared_args(options),
-        install: fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect(),
+        install,
         renamed: Vec::new(),
-        dependencies: Vec::new(),
-        companions,
+        dependencies,
+        companions: set.companions,
         extra_packages: options.extra_packages.clone(),
-        purge: purge.into_iter().collect(),
-        superseded: superseded.into_iter().map(str::to_owned).collect(),
+        purge: set.purge.into_iter().collect(),
+        superseded: set.superseded.into_iter().collect(),
         unhold: Vec::new(),
         remove_files: writable(remove_files.into_iter().collect(), &mut notes),
         remove_entries,
@@ -104,6 +104,73 @@ pub(super) fn plan(
         shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
         notes,
     })
+}
+
+/// Installed packages that the swap changes or takes out.
+struct Set {
+    companions: Vec<Companion>,
+    purge: BTreeSet<String>,
+    superseded: BTreeSet<String>,
+}
+
+fn plan_set(facts: &ImageFacts, fabric: &Fabric, userspace: Userspace, notes: &mut Vec<String>) -> Set {
+    let (architecture, packages) = (facts.image.architecture.as_str(), &facts.packages);
+    let native = |package: &&Package| !package.is_foreign(architecture);
+    let family: Vec<&Package> = packages.all_installed().filter(|p| is_rdma_rpm(p)).collect();
+    let superseded: BTreeSet<&str> =
+        packages.all_installed().filter(|p| is_split_provider(p)).map(|p| p.name.as_str()).collect();
+    let swapped: BTreeSet<&str> =
+        fabric.rpm_packages.iter().copied().chain(family.iter().map(|p| p.name.as_str())).collect();
+    let companions = family
+        .iter()
+        .copied()
+        .filter(native)
+        .filter(|package| !fabric.rpm_packages.contains(&package.name.as_str()))
+        .map(|package| Companion {
+            name: package.name.clone(),
+            without_offer: without_offer(package, &swapped, userspace),
+        })
+        .collect();
+    let mut purge = match userspace {
+        Userspace::Doca => BTreeSet::new(),
+        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped, &superseded, notes),
+    };
+    // Packages of both architectures share files, so that they must be of one build, and there is only one.
+    purge.extend(family.iter().filter(|package| !native(package)).map(|p| format!("{}.{}", p.name, p.architecture)));
+    Set { companions, purge, superseded: superseded.into_iter().map(str::to_owned).collect() }
+}
+
+/// Says what nobody vouches for.
+fn note_trust(repository: Option<&YumRepository>, options: &SwapOptions, notes: &mut Vec<String>) {
+    if let Some(repository) = repository.filter(|repository| repository.by_analogy) {
+        notes.push(format!(
+            "no page of the vendor's names {}: the address follows the pattern of the one for Red Hat 7; if the build finds no repository there, give its path with --suite PATH",
+            repository.base_url
+        ));
+    }
+    if repository.is_some_and(|repository| !repository.gpg_check) {
+        notes.push(
+            "signatures are not checked: whoever is between the build and the mirror can change the packages"
+                .to_owned(),
+        );
+    }
+    if options.files.is_some() && options.key.is_none() && !options.no_gpg_check {
+        notes.push(
+            "signatures of the package files are not checked, only that they are the files that were read: give the key that signs them with --key FILE".to_owned(),
+        );
+    }
+}
+
+/// Directories of OFED's that no package which stays has files in.
+fn plan_directories(facts: &ImageFacts, purge: &BTreeSet<String>, notes: &mut Vec<String>) -> Vec<String> {
+    let mut directories = Vec::new();
+    for directory in &facts.ofed.directories {
+        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
+            None => directories.push(directory.path.clone()),
+            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
+        }
+    }
+    directories
 }
 
 /// Whether an image's rpm packages can be swapped: it has a program for it.
@@ -144,24 +211,28 @@ fn is_rdma_rpm(package: &Package) -> bool {
     RDMA_RPM_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
 }
 
+/// Whether a package has the version of libibverbs: rdma-core's with the libraries of before, and without perftest and
+/// others that have versions of their own.
+pub(super) fn is_of_one_build(package: &Package) -> bool {
+    const LIBRARIES: [&str; 5] = ["libibverbs", "libibverbs-utils", "librdmacm", "librdmacm-utils", "rdma-core"];
+    LIBRARIES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
+}
+
 /// Whether a package is a provider from before rdma-core.
 pub fn is_split_provider(package: &Package) -> bool {
     SPLIT_PROVIDER_RPMS.contains(&package.name.as_str()) && package.source.as_deref() != Some("rdma-core")
 }
 
 /// A Mellanox build goes: the distribution's repositories, which would have its own, answer for few of the images.
-fn without_offer(package: &Package, swapped: &BTreeSet<&str>) -> WithoutOffer {
+fn without_offer(package: &Package, swapped: &BTreeSet<&str>, userspace: Userspace) -> WithoutOffer {
     // `libibverbs(x86-64) = 44.1-2`: the architecture is part of the name.
     let pins = |requirement: &str| {
         let mut words = requirement.split_whitespace();
         let name = words.next().unwrap_or_default().split('(').next().unwrap_or_default();
         words.next() == Some("=") && swapped.contains(name)
     };
-    if package.is_mlnx_build() || split_relations(&package.depends).any(pins) {
-        WithoutOffer::Remove
-    } else {
-        WithoutOffer::Keep
-    }
+    let is_odd = package.is_mlnx_build() && userspace != Userspace::Doca;
+    if is_odd || split_relations(&package.depends).any(pins) { WithoutOffer::Remove } else { WithoutOffer::Keep }
 }
 
 /// OFED packages that nothing outside OFED and the swapped set requires; and notes on those that stay.

@@ -4,7 +4,7 @@
 //! looks like "no packages": the facts say so and why.
 
 mod dpkg;
-mod rpm;
+pub mod rpm;
 
 use super::InspectError;
 use crate::facts::{Package, PackageFacts, PackageManager};

@@ -10,10 +10,10 @@ use super::bytes::{Order, slice};
 use std::borrow::Cow;
 
 /// Most index entries and data bytes that rpm itself accepts (`HEADER_TAGS_MAX`, `HEADER_DATA_MAX`).
-const MAX_ENTRIES: usize = 0xffff;
-const MAX_DATA_BYTES: usize = 256 << 20;
+pub const MAX_ENTRIES: usize = 0xffff;
+pub const MAX_DATA_BYTES: usize = 256 << 20;
 
-const ENTRY_BYTES: usize = 16;
+pub const ENTRY_BYTES: usize = 16;
 
 /// Types of a tag's value (rpm's `rpmTagType_e`).
 const INT32: u32 = 4;
@@ -27,6 +27,8 @@ const BYTE_TYPES: [u32; 2] = [1, 2];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tag {
+    /// Of a signature header: digest of the header that follows it.
+    HeaderSha256 = 273,
     Name = 1000,
     Version = 1001,
     Release = 1002,
@@ -45,9 +47,17 @@ pub enum Tag {
     DirIndexes = 1116,
     BaseNames = 1117,
     DirNames = 1118,
+    PayloadDigest = 5092,
+    PayloadDigestAlgorithm = 5093,
 }
 
-const TAGS: [Tag; 17] = [
+impl Tag {
+    /// In a signature header the number stands for the size of all that follows it (rpm's `rpmSigTag_e`).
+    pub const SIGNED_BYTES: Tag = Tag::Name;
+}
+
+const TAGS: [Tag; 20] = [
+    Tag::HeaderSha256,
     Tag::Name,
     Tag::Version,
     Tag::Release,
@@ -65,6 +75,8 @@ const TAGS: [Tag; 17] = [
     Tag::DirIndexes,
     Tag::BaseNames,
     Tag::DirNames,
+    Tag::PayloadDigest,
+    Tag::PayloadDigestAlgorithm,
 ];
 
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@
 
 mod bdb;
 mod bytes;
-mod header;
+pub mod header;
 mod ndb;
 pub mod requirements;
 mod sqlite;
@@ -153,6 +153,22 @@ impl Database {
             Format::Bdb => bdb::visit_headers(&self.content, visit),
         }
     }
+}
+
+/// The package of a single header, and its files without leading slashes, as a package file has them.
+///
+/// # Errors
+/// The header is damaged or exceeds a limit.
+pub fn read_package_header(header: &Header<'_>) -> Result<(Package, Vec<String>), RpmError> {
+    let mut left = Left { text_bytes: MAX_TEXT_BYTES, relations: MAX_RELATIONS };
+    let package = read_package(header, &mut left)?;
+    let mut files = Vec::new();
+    visit_files_of(header, &mut |directory, name| {
+        left.take_text(directory.len() + name.len())?;
+        files.push(format!("{}{name}", directory.trim_start_matches('/')));
+        Ok(())
+    })?;
+    Ok((package, files))
 }
 
 /// How much of a database may still be kept.

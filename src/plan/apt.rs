@@ -1,0 +1,261 @@
+//! Facts + fabric → [`SwapPlan`] for images with apt.
+
+use super::offline::{Wanted, choose_files};
+use super::{
+    Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, choose_base, declared_args, plan_user, writable,
+};
+use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, Userspace, doca};
+use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
+use crate::inspect::packages::{Dependency, parse_depends};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Providers that were packages of their own before rdma-core (OFED 4, Ubuntu 16.04): the new ones replace them.
+const SUPERSEDED: [&str; 7] =
+    ["libmlx4-1", "libmlx5-1", "libmlx4-dev", "libmlx5-dev", "librxe-1", "libibcm1", "ibverbs-driver"];
+
+/// Plans the swap of an image without an rpm database on a platform that there are packages for.
+pub(super) fn plan(
+    facts: &ImageFacts,
+    name: Option<&str>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+    userspace: Userspace,
+) -> Result<SwapPlan, PlanError> {
+    let architecture = facts.image.architecture.as_str();
+    let not_apt = |reason| Err(PlanError::NotApt(reason));
+    // The distribution first: "Anolis is not supported" says more than "no apt".
+    let distro = facts.distro.as_ref();
+    let repository = match (userspace, &options.files) {
+        (_, Some(_)) => None,
+        (Userspace::Doca, None) => Some(doca::apt_repository(distro, architecture, &options.repository)?),
+        (Userspace::Vendor, None) => Some(fabric.apt_repository(distro, architecture, &options.repository)?),
+        (Userspace::Keep | Userspace::Inbox, None) => None,
+    };
+    match facts.packages.manager {
+        PackageManager::DpkgStatusD => return not_apt("distroless: it has no apt"),
+        PackageManager::Unreadable => return not_apt("its package database cannot be read"),
+        PackageManager::None => return not_apt("no package database was found"),
+        PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {}
+    }
+    check_apt_options(options)?;
+
+    let family: Vec<&Package> = facts.packages.all_installed().filter(|p| is_rdma_core(p)).collect();
+    let swapped: BTreeSet<&str> = fabric
+        .apt_packages
+        .iter()
+        .flat_map(|names| names.iter().copied())
+        .chain(family.iter().map(|p| p.name.as_str()))
+        .collect();
+    let companions: Vec<Companion> = family
+        .iter()
+        .filter(|package| !fabric.apt_packages.iter().any(|names| names.contains(&package.name.as_str())))
+        .map(|package| Companion {
+            name: package.name.clone(),
+            without_offer: without_offer(package, &swapped, userspace),
+        })
+        .collect();
+    let (purge, mut notes) = match userspace {
+        // Its tools are the successors of OFED's, and drive the same devices.
+        Userspace::Doca => (BTreeSet::new(), Vec::new()),
+        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped),
+    };
+
+    if !facts.config.on_build.is_empty() {
+        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
+    }
+    let unhold = facts
+        .packages
+        .list
+        .iter()
+        .filter(|package| package.held && (swapped.contains(package.name.as_str()) || purge.contains(&package.name)))
+        .map(|package| package.name.clone())
+        .collect::<BTreeSet<_>>();
+
+    let (remove_files, remove_entries) = plan_files(facts, &mut notes);
+    let mut remove_directories = Vec::new();
+    for directory in facts.ofed.directories.iter().filter(|_| userspace != Userspace::Doca) {
+        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
+            None => remove_directories.push(directory.path.clone()),
+            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
+        }
+    }
+    let mut remove_files = remove_files;
+    if remove_directories.len() == facts.ofed.directories.len() && userspace != Userspace::Doca {
+        remove_files.extend(facts.ofed.loader_configs.iter().cloned());
+    }
+
+    let install: Vec<Vec<String>> = fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect();
+    let superseded: Vec<String> =
+        SUPERSEDED.into_iter().filter(|name| facts.packages.installed(name).is_some()).map(str::to_owned).collect();
+    let chosen = match &options.files {
+        Some(offered) => {
+            let gone = purge.iter().chain(&superseded).cloned().collect();
+            let wanted = Wanted {
+                install: &install,
+                companions: &companions,
+                extra_packages: &options.extra_packages,
+                gone: &gone,
+                driver: fabric.driver,
+                takes_mellanox: fabric.is_mellanox,
+            };
+            Some(choose_files(facts, offered, &wanted)?)
+        }
+        None => None,
+    };
+    let key_file = match (&repository, &options.key) {
+        (Some(repository), Some(key)) => Some(key.name(repository.name)),
+        _ => None,
+    };
+    // The key that was copied before may have the name of a former one.
+    remove_files.retain(|path| key_file.as_ref().is_none_or(|key| *path != format!("/etc/apt/keyrings/{key}")));
+    if let Some(repository) = &repository
+        && repository.url.starts_with("https:")
+        && facts.packages.installed("ca-certificates").is_none()
+    {
+        notes.push(format!("the image has no ca-certificates, without which apt cannot use {}", repository.url));
+    }
+    if let Some(chosen) = &chosen {
+        notes.extend(chosen.notes.iter().cloned());
+    }
+    let (sources, dependencies, files) = match chosen {
+        Some(chosen) => (chosen.sources, chosen.dependencies, Some(chosen.files)),
+        None => (BTreeMap::new(), Vec::new(), None),
+    };
+    let origin = match (files, repository) {
+        (Some(files), _) => Origin::Files(files),
+        (None, Some(repository)) => Origin::Apt(repository),
+        (None, None) => Origin::Distribution,
+    };
+
+    Ok(SwapPlan {
+        base: choose_base(facts, name)?,
+        fabric_id: fabric.id,
+        fabric_title: fabric.title,
+        driver: fabric.driver,
+        architecture: architecture.to_owned(),
+        package_manager: "apt-get",
+        origin,
+        userspace,
+        sources,
+        key_file,
+        apt_proxy: options.apt_proxy.clone(),
+        base_repos: Vec::new(),
+        build_args: declared_args(options),
+        renamed: install
+            .iter()
+            .filter(|names| names.len() > 1)
+            .flatten()
+            .filter(|name| facts.packages.installed(name).is_some())
+            .cloned()
+            .collect(),
+        install,
+        dependencies,
+        companions,
+        extra_packages: options.extra_packages.clone(),
+        purge: purge.into_iter().collect(),
+        superseded,
+        unhold: unhold.into_iter().collect(),
+        remove_files: writable(remove_files, &mut notes),
+        remove_entries,
+        remove_directories: writable(remove_directories, &mut notes),
+        user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
+        shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
+        notes,
+    })
+}
+
+fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
+    let instead = "it is for images of rpm packages: leave it out";
+    if options.key.is_some() && options.files.is_some() {
+        let instead = "files of Debian packages carry no signatures: leave it out";
+        return Err(PlanError::OtherManager { option: "--key", instead });
+    }
+    if options.no_gpg_check {
+        return Err(PlanError::OtherManager { option: "--no-gpg-check", instead });
+    }
+    if !options.base_repos.is_empty() {
+        return Err(PlanError::OtherManager { option: "--base-repo", instead });
+    }
+    Ok(())
+}
+
+/// Whether a package is built from rdma-core, under whatever name.
+pub fn is_rdma_core(package: &Package) -> bool {
+    RDMA_CORE_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
+}
+
+fn without_offer(package: &Package, swapped: &BTreeSet<&str>, userspace: Userspace) -> WithoutOffer {
+    let pins = |d: &Dependency<'_>| d.is_exact() && swapped.contains(d.name);
+    if parse_depends(&package.depends).iter().flatten().any(pins) {
+        WithoutOffer::Remove
+    } else if package.is_mlnx_build() && userspace != Userspace::Doca {
+        WithoutOffer::Distribution
+    } else {
+        WithoutOffer::Keep
+    }
+}
+
+/// The names of one package in the order to try: the one that is installed, else the oldest, then the others.
+fn install_names(names: &[&str], facts: &ImageFacts) -> Vec<String> {
+    let first = names.iter().copied().find(|name| facts.packages.installed(name).is_some());
+    let first = first.or(names.last().copied());
+    let rest = names.iter().copied().filter(|name| Some(*name) != first);
+    first.into_iter().chain(rest).map(str::to_owned).collect()
+}
+
+/// OFED packages that nothing outside OFED and the swapped set depends on; and notes on those that stay.
+fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>) -> (BTreeSet<String>, Vec<String>) {
+    let mut purge: BTreeSet<String> =
+        facts.ofed.packages.iter().filter(|name| !swapped.contains(name.as_str())).cloned().collect();
+    let mut notes = Vec::new();
+    // A package that stays may keep another one: repeat until nothing changes.
+    loop {
+        let needed = facts.packages.all_installed().filter(|p| !purge.contains(&p.name)).find_map(|package| {
+            let needed = unmet_without(facts, package, &purge)?;
+            Some((needed, package.name.clone()))
+        });
+        match needed {
+            Some((needed, by)) => {
+                notes.push(format!("package {needed} stays: {by} depends on it"));
+                purge.remove(&needed);
+            }
+            None => return (purge, notes),
+        }
+    }
+}
+
+/// The package of `gone` that `package` cannot do without.
+fn unmet_without(facts: &ImageFacts, package: &Package, gone: &BTreeSet<String>) -> Option<String> {
+    parse_depends(&package.depends).into_iter().find_map(|group| {
+        let met = group.iter().any(|d| {
+            facts.packages.all_installed().any(|p| {
+                !gone.contains(&p.name)
+                    && (p.name == d.name || parse_depends(&p.provides).iter().flatten().any(|v| v.name == d.name))
+            })
+        });
+        let lost = || group.iter().find(|d| gone.contains(d.name)).map(|d| d.name.to_owned());
+        if met { None } else { lost() }
+    })
+}
+
+/// Files that go, and entries that go from shared sources.
+fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<(String, String)>) {
+    let mut files = BTreeSet::new();
+    let mut entries = Vec::new();
+    // An older entry for the same repository with another key makes apt refuse both.
+    let sources = facts.ofed.apt_sources.iter().chain(&facts.verbs.vendor_sources);
+    for AptSource { path, lines, shared } in sources {
+        if !shared {
+            files.insert(path.clone());
+        } else if path.ends_with(".sources") {
+            notes
+                .push(format!("{path} stays: other repositories stand in the same file; remove OFED's stanza by hand"));
+        } else {
+            entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
+        }
+    }
+    files.extend(facts.ofed.apt_keys.iter().cloned());
+    // A configuration file of a package is left to dpkg; the others are nobody's.
+    files.extend(facts.verbs.driver_files.iter().filter(|file| file.package.is_none()).map(|file| file.path.clone()));
+    (files.into_iter().collect(), entries)
+}

@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = parse_release_line(text);
     let _ = parse_reference(text, |path| path.as_os_str().len() % 2 == 0);
     let _ = is_image_name(text);
-    let _ = parse_recipe(text);
+    let _ = parse_recipe("fuzz", text);
     let _ = parse_policy("policy.toml", text);
     let _ = parse_saved_facts(text);
     let _ = (parse_conf(text), parse_number(text));

@@ -223,8 +223,10 @@ for program in rpmbuild rpmsign createrepo_c; do
 done
 "$rig_src/base.sh"
 hash=$(hash_of "${BASH_SOURCE[0]}" "$rig_src/lib.sh" "$rig/debs/rdma.stamp" "$rig/debs/cuda.stamp")
-has_image() { [[ $(docker image inspect -f "{{index .Config.Labels \"$label\"}}" "$image" 2>/dev/null) == "$hash" ]]; }
-if has_image && [[ $(cat "$rig/repo-rpm/stamp" 2>/dev/null) == "$hash" ]]; then exit; fi
+# The image trusts a key of this repository, and another checkout's has other keys.
+stamp=$(cat "$rig/repo-rpm/stamp" 2>/dev/null || true)
+has_image() { [[ $(docker image inspect -f "{{index .Config.Labels \"$label\"}}" "$image" 2>/dev/null) == "$stamp" ]]; }
+if [[ $stamp == "$hash-"* ]] && has_image; then exit; fi
 
 : >"$log"
 work=$(mktemp -d "$rig/rpm.XXXXXX")
@@ -268,8 +270,9 @@ signed other "$work/repo/more/base"
 
 system
 cuda
-make_image "$hash"
-echo "$hash" >"$work/repo/stamp"
+stamp=$hash-$(hash_of "$work/repo/other-key.asc")
+make_image "$stamp"
+echo "$stamp" >"$work/repo/stamp"
 rm -rf "$rig/repo-rpm"
 mv "$work/repo" "$rig/repo-rpm"
 say "$image is ready"

@@ -27,6 +27,10 @@ const BATCH: usize = 16;
 const ROUNDS: usize = 2;
 /// Places of a queue pair: a batch and its receive.
 const DEPTH: u32 = 32;
+/// How long a port may take to be seen down after a write failed for it.
+const STATE_PATIENCE: Duration = Duration::from_secs(1);
+/// How often to look until then.
+const STATE_POLL: Duration = Duration::from_millis(10);
 /// A batch must be done by then.
 const BATCH_LIMIT: Duration = Duration::from_secs(10);
 /// 4.096 µs × 2^16 is 0.27 s: with the retries a device that does not answer is found out within seconds. (NCCL waits 2^20.)
@@ -226,8 +230,18 @@ impl Port<'_> {
         if !matches!(step, Step::PostSend | Step::PollCq) {
             return None;
         }
-        let now = self.context.query_port(self.port).ok().filter(|now| now.state != verbs::PORT_ACTIVE)?;
-        Some(Cause::PortNotActive { state: port_attributes(&now).state })
+        // The first write may fail a moment before the driver has the port's new state.
+        let deadline = Instant::now() + STATE_PATIENCE;
+        loop {
+            let now = self.context.query_port(self.port).ok()?;
+            if now.state != verbs::PORT_ACTIVE {
+                return Some(Cause::PortNotActive { state: port_attributes(&now).state });
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(STATE_POLL);
+        }
     }
 
     fn situation(&self, length: u32, is_infiniband: bool) -> Situation {

@@ -123,76 +123,81 @@ pub fn ib_hca(subject: &Subject<'_>) -> Outcome {
 }
 
 pub fn gid_index(subject: &Subject<'_>) -> Outcome {
-    const NAME: &str = "NCCL_IB_GID_INDEX";
-    let link_local = "index 0 is the link-local address, which does not reach other hosts \
-                      (elastic-rdma-drivers erdma_verbs.c)";
-    let remedy = "ENV NCCL_IB_GID_INDEX=1   # or unset, with NCCL 2.21 or newer";
-    let set = match setting(subject, NAME) {
+    let set = match setting(subject, GID_INDEX) {
         Setting::Unknown(outcome) => return outcome,
         Setting::Set(setting) => Some(setting),
         Setting::Unset => None,
     };
-    if subject.target.fabric.is_mellanox {
-        return roce_gid_index(subject, set);
-    }
-    let overridden = preset(subject, NAME).map(|value| format!("{} sets {NAME}={value}", subject.target.title));
     // A value that is no number leaves NCCL its default.
-    let value = set.and_then(|setting| Some((setting, parse_number(&setting.value)?)));
-    let used = deciding(subject.facts);
-    let versions: Vec<Option<NcclVersion>> =
-        used.iter().filter(|used| used.consumer.path.is_some()).map(|used| used.version).collect();
-    let is_old = versions.iter().flatten().any(|version| *version < CHOOSES_GID);
-    match (value, overridden) {
+    let set = set.and_then(|setting| Some((setting, parse_number(&setting.value)?)));
+    let fabric = GidRules::of(subject);
+    let preset = preset(subject, GID_INDEX).map(|value| format!("{} sets {GID_INDEX}={value}", subject.target.title));
+    match (set, preset) {
         (Some((setting, 0)), preset) => {
             let over = preset.map(|preset| format!("; {preset} over it")).unwrap_or_default();
-            Outcome::warn(format!("{}: {link_local}{over}", say(setting))).remedy(remedy)
+            Outcome::warn(format!("{}: {}{over}", say(setting), fabric.index_0)).remedy(fabric.remedy)
         }
         (_, Some(preset)) => Outcome::pass(preset),
-        (Some((setting, 1)), None) => Outcome::pass(say(setting)),
-        (Some((setting, value)), None) if value < 0 && is_old => {
-            Outcome::warn(format!("{}: NCCL before {CHOOSES_GID} does not choose by itself", say(setting)))
-                .remedy(remedy)
-        }
-        (Some((setting, value)), None) if value > 1 => Outcome::unknown(format!(
+        (Some((setting, value)), None) if Some(value) == fabric.usual => Outcome::pass(say(setting)),
+        (Some((setting, value)), None) if value > 0 => Outcome::unknown(format!(
             "{}: whether the host's GID table has an address there is not in the image",
             say(setting)
         )),
-        _ if versions.is_empty() => Outcome::skip("no consumer gets an NCCL"),
-        _ if is_old => Outcome::warn(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} takes 0: {link_local}"))
-            .remedy(remedy),
-        _ if versions.contains(&None) => {
-            Outcome::unknown(format!("{NAME} is not set, and NCCL's version is not known"))
-        }
-        _ => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
+        (set, None) => index_of_nccl(subject, set.map(|(setting, _)| setting), &fabric),
     }
 }
 
-/// On mlx5 index 0 is RoCE v1 and link-local (Linux, drivers/infiniband/core/cache.c, ib_cache_gid_set_default_gid: the default GIDs come first,
-/// v1 before v2). Where RoCE v2 with an IPv4 address stands differs by host.
-fn roce_gid_index(subject: &Subject<'_>, set: Option<&NcclSetting>) -> Outcome {
-    const NAME: &str = "NCCL_IB_GID_INDEX";
-    // Baidu's page (BCC/s/ilks01soo) has 3 in its example.
-    let remedy = "ENV NCCL_IB_GID_INDEX=3   # the index that rdmaprep devices shows as v2 with an IPv4 address; or unset, with NCCL 2.21 or newer";
-    let link_local = "index 0 is RoCE v1 with a link-local address, which does not reach other hosts";
+const GID_INDEX: &str = "NCCL_IB_GID_INDEX";
+
+/// What is known of a fabric's GID tables.
+struct GidRules {
+    /// Why index 0 does not do.
+    index_0: &'static str,
+    /// The index that has the address on most hosts.
+    usual: Option<i64>,
+    remedy: &'static str,
+}
+
+impl GidRules {
+    fn of(subject: &Subject<'_>) -> GidRules {
+        if subject.target.fabric.is_mellanox {
+            // The default GIDs come first, v1 before v2 (Linux, drivers/infiniband/core/cache.c, ib_cache_gid_set_default_gid).
+            // Where RoCE v2 with an IPv4 address stands differs by host; Baidu's page (BCC/s/ilks01soo) has 3 in its example.
+            GidRules {
+                index_0: "index 0 is RoCE v1 with a link-local address, which does not reach other hosts",
+                usual: None,
+                remedy: "ENV NCCL_IB_GID_INDEX=3   # the index that rdmaprep devices shows as v2 with an IPv4 address; or unset, with NCCL 2.21 or newer",
+            }
+        } else {
+            GidRules {
+                index_0: "index 0 is the link-local address, which does not reach other hosts \
+                          (elastic-rdma-drivers erdma_verbs.c)",
+                usual: Some(1),
+                remedy: "ENV NCCL_IB_GID_INDEX=1   # or unset, with NCCL 2.21 or newer",
+            }
+        }
+    }
+}
+
+/// The index that NCCL takes where nobody names one; `set`: a negative value, which newer ones read as that.
+fn index_of_nccl(subject: &Subject<'_>, set: Option<&NcclSetting>, fabric: &GidRules) -> Outcome {
     let used = deciding(subject.facts);
     let versions: Vec<Option<NcclVersion>> =
         used.iter().filter(|used| used.consumer.path.is_some()).map(|used| used.version).collect();
     let is_old = versions.iter().flatten().any(|version| *version < CHOOSES_GID);
-    // A value that is no number leaves NCCL its default.
-    match set.and_then(|setting| Some((setting, parse_number(&setting.value)?))) {
-        Some((setting, 0)) => Outcome::warn(format!("{}: {link_local}", say(setting))).remedy(remedy),
-        Some((setting, value)) if value > 0 => {
-            Outcome::unknown(format!("{}: the host's GID table is not in the image", say(setting)))
-        }
-        Some((setting, _)) if is_old => {
+    match set {
+        Some(setting) if is_old => {
             Outcome::warn(format!("{}: NCCL before {CHOOSES_GID} does not choose by itself", say(setting)))
-                .remedy(remedy)
+                .remedy(fabric.remedy)
         }
         _ if versions.is_empty() => Outcome::skip("no consumer gets an NCCL"),
-        _ if is_old => Outcome::warn(format!("{NAME} is not set, and NCCL before {CHOOSES_GID} takes 0: {link_local}"))
-            .remedy(remedy),
+        _ if is_old => {
+            let why = fabric.index_0;
+            Outcome::warn(format!("{GID_INDEX} is not set, and NCCL before {CHOOSES_GID} takes 0: {why}"))
+                .remedy(fabric.remedy)
+        }
         _ if versions.contains(&None) => {
-            Outcome::unknown(format!("{NAME} is not set, and NCCL's version is not known"))
+            Outcome::unknown(format!("{GID_INDEX} is not set, and NCCL's version is not known"))
         }
         _ => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
     }

@@ -8,18 +8,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 dockerfile=$root/Dockerfile.test
 log=$rig/base.log
 
-# What an image was made from is written in it as a label. A file beside the
-# checkout would not know that another checkout has moved the tag.
-label=rdmaprep.rig
 has() {
   [[ $(docker image inspect -f "{{index .Config.Labels \"$label\"}}" "rdmaprep-test/$1" 2>/dev/null) == "$2" ]]
-}
-
-logged() {
-  printf '== %(%T)T %s\n' -1 "$*" >>"$log"
-  "$@" >>"$log" 2>&1 && return
-  tail -n 30 "$log" >&2
-  die "failed: $1 $2 (all of it: $log)"
 }
 
 debian() {

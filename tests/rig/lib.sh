@@ -10,6 +10,19 @@ rig=$(cd "$rig" && pwd)
 say() { printf 'rig: %s\n' "$*"; }
 die() { printf 'rig: %s\n' "$*" >&2; exit 1; }
 
+# What an image was made from is written in it as a label. A file beside the
+# checkout would not know that another checkout has moved the tag.
+# shellcheck disable=SC2034 # of the scripts that make images
+label=rdmaprep.rig
+
+# Runs a command with its output in $log; shows the end of it if it fails.
+logged() {
+  printf '== %(%T)T %s\n' -1 "$*" >>"$log"
+  "$@" >>"$log" 2>&1 && return
+  tail -n 30 "$log" >&2
+  die "failed: $1 $2 (all of it: $log)"
+}
+
 # One at a time: two test runs may start the same script together, and the
 # second must wait and then find the work done. The lock is the machine's, not
 # the checkout's, since dpkg and the Docker daemon are the machine's too.

@@ -10,20 +10,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 image=rdmaprep-test/rpm:latest
 log=$rig/rpm.log
-label=rdmaprep.rig
 ofed=2307mlnx47-1.2310119
 vendor=44.1-2
 # What MLNX_OFED 4.9 had: a libibverbs without providers, and one package for each of them.
 ofed4=41mlnx1-OFED.4.9.3.0.0.49224
 # A later build than the vendor's, as a distribution may bring it.
 later=48.0-1.el8
-
-logged() {
-  printf '== %(%T)T %s\n' -1 "$*" >>"$log"
-  "$@" >>"$log" 2>&1 && return
-  tail -n 30 "$log" >&2
-  die "failed: $1 $2 (all of it: $log)"
-}
 
 # rpm itself, with nothing of this machine's configuration but its directories.
 rpm_build() {

@@ -1,9 +1,7 @@
 //! Facts + fabric → [`SwapPlan`] for images with apt.
 
 use super::offline::{Wanted, choose_files};
-use super::{
-    Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, choose_base, declared_args, plan_user, writable,
-};
+use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
 use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, Userspace, doca};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::inspect::packages::{Dependency, parse_depends};
@@ -60,9 +58,7 @@ pub(super) fn plan(
         Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped),
     };
 
-    if !facts.config.on_build.is_empty() {
-        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
-    }
+    note_triggers(facts, &mut notes);
     let unhold = facts
         .packages
         .list
@@ -71,18 +67,9 @@ pub(super) fn plan(
         .map(|package| package.name.clone())
         .collect::<BTreeSet<_>>();
 
-    let (remove_files, remove_entries) = plan_files(facts, &mut notes);
-    let mut remove_directories = Vec::new();
-    for directory in facts.ofed.directories.iter().filter(|_| userspace != Userspace::Doca) {
-        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
-            None => remove_directories.push(directory.path.clone()),
-            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
-        }
-    }
-    let mut remove_files = remove_files;
-    if remove_directories.len() == facts.ofed.directories.len() && userspace != Userspace::Doca {
-        remove_files.extend(facts.ofed.loader_configs.iter().cloned());
-    }
+    let (mut remove_files, remove_entries) = plan_files(facts, &mut notes);
+    let (remove_directories, loader_configs) = plan_directories(facts, &purge, userspace, &mut notes);
+    remove_files.extend(loader_configs.iter().cloned());
 
     let install: Vec<Vec<String>> = fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect();
     let superseded: Vec<String> =
@@ -128,19 +115,12 @@ pub(super) fn plan(
     };
 
     Ok(SwapPlan {
-        base: choose_base(facts, name)?,
-        fabric_id: fabric.id,
-        fabric_title: fabric.title,
-        driver: fabric.driver,
-        architecture: architecture.to_owned(),
         package_manager: "apt-get",
         origin,
         userspace,
         sources,
         key_file,
         apt_proxy: options.apt_proxy.clone(),
-        base_repos: Vec::new(),
-        build_args: declared_args(options),
         renamed: install
             .iter()
             .filter(|names| names.len() > 1)
@@ -151,16 +131,14 @@ pub(super) fn plan(
         install,
         dependencies,
         companions,
-        extra_packages: options.extra_packages.clone(),
         purge: purge.into_iter().collect(),
         superseded,
         unhold: unhold.into_iter().collect(),
         remove_files: writable(remove_files, &mut notes),
         remove_entries,
         remove_directories: writable(remove_directories, &mut notes),
-        user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
-        shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
         notes,
+        ..SwapPlan::changing(facts, name, fabric, options)?
     })
 }
 

@@ -16,7 +16,7 @@ pub use apt::is_rdma_core;
 use offline::OfferedFiles;
 pub use rpm::{has_package_manager, is_split_provider};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use userspace::{choose_userspace, plan_kept};
 
 /// What the user chose beside the image.
@@ -115,6 +115,59 @@ pub struct SwapPlan {
 }
 
 impl SwapPlan {
+    /// The plan of an image in which no package, file or setting changes.
+    fn unchanged(
+        facts: &ImageFacts,
+        name: Option<&str>,
+        fabric: &Fabric,
+        options: &SwapOptions,
+    ) -> Result<SwapPlan, PlanError> {
+        Ok(SwapPlan {
+            base: choose_base(facts, name)?,
+            fabric_id: fabric.id,
+            fabric_title: fabric.title,
+            driver: fabric.driver,
+            architecture: facts.image.architecture.clone(),
+            package_manager: "",
+            origin: Origin::Image,
+            userspace: Userspace::Keep,
+            sources: BTreeMap::new(),
+            key_file: None,
+            apt_proxy: None,
+            base_repos: Vec::new(),
+            build_args: declared_args(options),
+            install: Vec::new(),
+            renamed: Vec::new(),
+            dependencies: Vec::new(),
+            companions: Vec::new(),
+            extra_packages: Vec::new(),
+            purge: Vec::new(),
+            superseded: Vec::new(),
+            unhold: Vec::new(),
+            remove_files: Vec::new(),
+            remove_entries: Vec::new(),
+            remove_directories: Vec::new(),
+            user: None,
+            shell: None,
+            notes: Vec::new(),
+        })
+    }
+
+    /// The same where packages change, as root in a plain shell.
+    fn changing(
+        facts: &ImageFacts,
+        name: Option<&str>,
+        fabric: &Fabric,
+        options: &SwapOptions,
+    ) -> Result<SwapPlan, PlanError> {
+        Ok(SwapPlan {
+            extra_packages: options.extra_packages.clone(),
+            user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
+            shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
+            ..SwapPlan::unchanged(facts, name, fabric, options)?
+        })
+    }
+
     /// Every package that the swap may remove, replace or add: what a diff may show without alarm.
     pub fn touches(&self, package: &str) -> bool {
         let family: &[&str] = match self.package_manager {
@@ -286,6 +339,35 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
 }
 
 /// Names of the build arguments that the Dockerfile must declare.
+/// What runs first in every build on the image.
+fn note_triggers(facts: &ImageFacts, notes: &mut Vec<String>) {
+    if !facts.config.on_build.is_empty() {
+        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
+    }
+}
+
+/// OFED's directories that hold files of no package that stays, and the loader's settings for them if all of them go.
+fn plan_directories<'f>(
+    facts: &'f ImageFacts,
+    purge: &BTreeSet<String>,
+    userspace: Userspace,
+    notes: &mut Vec<String>,
+) -> (Vec<String>, &'f [String]) {
+    // DOCA's tools are the successors of OFED's, and lie there, too.
+    if userspace == Userspace::Doca {
+        return (Vec::new(), &[]);
+    }
+    let mut directories = Vec::new();
+    for directory in &facts.ofed.directories {
+        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
+            None => directories.push(directory.path.clone()),
+            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
+        }
+    }
+    let is_all = directories.len() == facts.ofed.directories.len();
+    (directories, if is_all { &facts.ofed.loader_configs } else { &[] })
+}
+
 fn declared_args(options: &SwapOptions) -> Vec<String> {
     let predefined = |name: &str| PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str());
     options.build_args.iter().filter(|name| !predefined(name)).cloned().collect()

@@ -4,9 +4,7 @@
 //! packages of their own, and a held package is a line of versionlock's, which the build itself finds and takes out.
 
 use super::offline::{Wanted, choose_files};
-use super::{
-    Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, choose_base, declared_args, plan_user, writable,
-};
+use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
 use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository};
 use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
 use crate::inspect::packages::{Provided, split_relations};
@@ -39,18 +37,10 @@ pub(super) fn plan(
     let mut notes = Vec::new();
     let set = plan_set(facts, fabric, userspace, &mut notes);
     note_trust(repository.as_ref(), options, &mut notes);
-    if !facts.config.on_build.is_empty() {
-        notes.push(format!("the base has ONBUILD triggers, which run first: {}", facts.config.on_build.join("; ")));
-    }
+    note_triggers(facts, &mut notes);
     let (mut remove_files, remove_entries) = plan_repos(&facts.ofed.yum_repos);
-    let remove_directories = match userspace {
-        // Its tools are the successors of OFED's, and drive the same devices.
-        Userspace::Doca => Vec::new(),
-        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_directories(facts, &set.purge, &mut notes),
-    };
-    if userspace != Userspace::Doca && remove_directories.len() == facts.ofed.directories.len() {
-        remove_files.extend(facts.ofed.loader_configs.iter().cloned());
-    }
+    let (remove_directories, loader_configs) = plan_directories(facts, &set.purge, userspace, &mut notes);
+    remove_files.extend(loader_configs.iter().cloned());
     let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
     remove_files.extend(loose.map(|file| file.path.clone()));
 
@@ -76,33 +66,22 @@ pub(super) fn plan(
     };
 
     Ok(SwapPlan {
-        base: choose_base(facts, name)?,
-        fabric_id: fabric.id,
-        fabric_title: fabric.title,
-        driver: fabric.driver,
-        architecture: architecture.to_owned(),
         package_manager: manager,
         origin,
         base_repos: options.base_repos.clone(),
         key_file: options.key.as_ref().map(|key| key.name(fabric.driver)),
         userspace,
         sources,
-        apt_proxy: None,
-        build_args: declared_args(options),
         install,
-        renamed: Vec::new(),
         dependencies,
         companions: set.companions,
-        extra_packages: options.extra_packages.clone(),
         purge: set.purge.into_iter().collect(),
         superseded: set.superseded.into_iter().collect(),
-        unhold: Vec::new(),
         remove_files: writable(remove_files.into_iter().collect(), &mut notes),
         remove_entries,
         remove_directories: writable(remove_directories, &mut notes),
-        user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
-        shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
         notes,
+        ..SwapPlan::changing(facts, name, fabric, options)?
     })
 }
 
@@ -159,18 +138,6 @@ fn note_trust(repository: Option<&YumRepository>, options: &SwapOptions, notes: 
             "signatures of the package files are not checked, only that they are the files that were read: give the key that signs them with --key FILE".to_owned(),
         );
     }
-}
-
-/// Directories of OFED's that no package which stays has files in.
-fn plan_directories(facts: &ImageFacts, purge: &BTreeSet<String>, notes: &mut Vec<String>) -> Vec<String> {
-    let mut directories = Vec::new();
-    for directory in &facts.ofed.directories {
-        match directory.owners.iter().find(|owner| !purge.contains(*owner)) {
-            None => directories.push(directory.path.clone()),
-            Some(owner) => notes.push(format!("{} stays: package {owner} has files in it", directory.path)),
-        }
-    }
-    directories
 }
 
 /// Whether an image's rpm packages can be swapped: it has a program for it.

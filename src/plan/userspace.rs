@@ -3,10 +3,9 @@
 //! Pure. A Mellanox device is driven by the distribution's rdma-core, by MLNX_OFED's and by DOCA's alike, as long as
 //! libibverbs and its provider are of one build.
 
-use super::{PlanError, SwapOptions, SwapPlan, choose_base, declared_args, is_rdma_core};
-use crate::fabric::{Fabric, Origin, Userspace};
+use super::{PlanError, SwapOptions, SwapPlan, is_rdma_core};
+use crate::fabric::{Fabric, Userspace};
 use crate::facts::{ImageFacts, Package};
-use std::collections::BTreeMap;
 
 /// The userspace that the user chose, or else the one that asks for the least change.
 ///
@@ -77,35 +76,10 @@ pub fn plan_kept(
     let shown = shown.map_or(String::new(), |package| format!(" ({} {})", package.name, package.version));
     let title = fabric.title;
     Ok(SwapPlan {
-        base: choose_base(facts, name)?,
-        fabric_id: fabric.id,
-        fabric_title: title,
-        driver: fabric.driver,
-        architecture: facts.image.architecture.clone(),
-        package_manager: "",
-        origin: Origin::Image,
-        base_repos: Vec::new(),
-        userspace: Userspace::Keep,
-        sources: BTreeMap::new(),
-        key_file: None,
-        apt_proxy: None,
-        build_args: declared_args(options),
-        install: Vec::new(),
-        renamed: Vec::new(),
-        dependencies: Vec::new(),
-        companions: Vec::new(),
-        extra_packages: Vec::new(),
-        purge: Vec::new(),
-        superseded: Vec::new(),
-        unhold: Vec::new(),
-        remove_files: Vec::new(),
-        remove_entries: Vec::new(),
-        remove_directories: Vec::new(),
-        user: None,
-        shell: None,
         notes: vec![format!(
             "the image's userspace is right for {title}{shown}: it stays, and nothing is installed or removed"
         )],
+        ..SwapPlan::unchanged(facts, name, fabric, options)?
     })
 }
 

@@ -12,6 +12,7 @@
 
 use crate::versions::NcclVersion;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Tables of one text; a sweep over all collectives has ten.
 const MAX_TABLES: usize = 64;
@@ -19,6 +20,8 @@ const MAX_TABLES: usize = 64;
 const MAX_ROWS: usize = 256;
 /// Devices kept of one table; further ones are counted.
 const MAX_DEVICES: usize = 64;
+/// Hosts counted of one table.
+const MAX_HOSTS: usize = 4096;
 const MAX_FAILURES: usize = 16;
 /// Bytes of a text that are kept.
 const MAX_TEXT: usize = 400;
@@ -52,6 +55,9 @@ pub struct Table {
     pub devices: Vec<TestDevice>,
     /// One per rank.
     pub device_count: u32,
+    /// Host → how many of them, for the first 4096 hosts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices_by_host: BTreeMap<String, u32>,
     pub rows: Vec<TestRow>,
     /// All, those that are not kept too.
     pub row_count: u64,
@@ -184,7 +190,8 @@ impl NcclTests {
             }
         } else if let Some(name) = text.strip_prefix("Collective test starting:") {
             if let Some(table) = self.new_table() {
-                table.collective = Some(kept(name.trim()));
+                // Whether it was started by its path or by its name.
+                table.collective = name.trim().rsplit('/').next().map(kept);
             }
         } else if text.starts_with("nThread ") {
             let is_begun = self.tables.last().is_some_and(|table| !table.is_begun());
@@ -200,6 +207,10 @@ impl NcclTests {
         } else if let Some(rest) = text.strip_prefix("Rank ") {
             if let (Some(device), Some(table)) = (parse_device(rest), self.tables.last_mut()) {
                 table.device_count = table.device_count.saturating_add(1);
+                let hosts = &mut table.devices_by_host;
+                if hosts.len() < MAX_HOSTS || hosts.contains_key(&device.host) {
+                    *hosts.entry(device.host.clone()).or_default() += 1;
+                }
                 if table.devices.len() < MAX_DEVICES {
                     table.devices.push(device);
                 }
@@ -300,11 +311,13 @@ fn parse_row(line: &str) -> Option<TestRow> {
     // Collectives that reduce nothing may leave the operation out.
     let operation = words.get(3).filter(|word| is_word(word));
     let mut rest = &words[3 + usize::from(operation.is_some())..];
-    // A root is a whole number before the eight columns.
-    if matches!(rest.len(), 5 | 9) && rest[0].parse::<i64>().is_ok() {
-        rest = &rest[1..];
+    // A root is a whole number before the eight columns. Any other number of columns is a row that was cut.
+    match rest.len() {
+        4 | 8 => {}
+        5 | 9 if rest[0].parse::<i64>().is_ok() => rest = &rest[1..],
+        _ => return None,
     }
-    let out_of_place = parse_half(rest.get(..4)?)?;
+    let out_of_place = parse_half(&rest[..4])?;
     let in_place = rest.get(4..8).and_then(parse_half);
     Some(TestRow {
         size_bytes,
@@ -336,7 +349,8 @@ fn parse_half(words: &[&str]) -> Option<Measured> {
     };
     let is_told = is_whole || deviation.is_some() || *last == "N/A";
     is_told.then_some(Measured {
-        time_us: finite(time)?,
+        // A root stands in its place where the row was cut: -1 or 0.
+        time_us: finite(time).filter(|value| *value > 0.0 || *time == "0.00")?,
         algbw_gb_per_s: finite(algbw)?,
         busbw_gb_per_s: finite(busbw)?,
         wrong_values: last.parse().ok().filter(|_| is_whole),

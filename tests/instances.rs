@@ -60,7 +60,7 @@ fn check_for_a_type() {
     let check = |args: &[&str]| run(rdmaprep().args(["check", &good]).args(args));
     let ran = check(&["--instance", "ebmgn8v.48xlarge"]);
     ran.expect(0)
-        .prints("pass     instance-listed      ecs.ebmgn8v.48xlarge is among the types that documents list for Alibaba PAI-DLC")
+        .prints("pass     instance-listed      ecs.ebmgn8v.48xlarge is among the types that Alibaba PAI-DLC lists")
         .prints("skip     instance-image       no document says what ecs.ebmgn8v.48xlarge asks of an image")
         .prints("NCCL_IB_HCA=erdma (preset of pai-dlc) lets every NIC")
         .prints("PASS for pai-dlc on ecs.ebmgn8v.48xlarge");
@@ -289,4 +289,68 @@ fn another_collective_is_not_compared() {
     let found = finding(&json, "instance-bandwidth");
     assert_eq!(found["status"], "skip", "{found:#}");
     assert!(found["summary"].as_str().unwrap().contains("not that of an all-reduce of 16 ranks"), "{found:#}");
+}
+
+/// One finding of an explanation: its status and summary.
+fn judged(json: &Value, check: &str) -> (String, String) {
+    let found = finding(json, check);
+    (found["status"].as_str().unwrap().to_owned(), found["summary"].as_str().unwrap().to_owned())
+}
+
+/// The row and the ranks that are compared are of one table; those of another say nothing of it.
+#[test]
+fn each_table_has_its_own_ranks() {
+    let (slow, good) = (|hosts, ranks| table(hosts, ranks, 0.39, &[]), |hosts, ranks| table(hosts, ranks, 1.0, &[]));
+    let other = |text: String| format!("# Collective test starting: all_gather_perf\n{text}");
+    for (text, status) in [
+        (good(4, 4) + &slow(2, 8), "fail"),
+        (slow(4, 4) + &good(2, 8), "pass"),
+        (good(2, 8) + &slow(4, 4) + &good(2, 8), "pass"),
+        // Of several of the same kind the slowest counts.
+        (good(2, 8) + &slow(2, 8), "fail"),
+        (slow(2, 8) + &good(2, 8), "fail"),
+        (good(2, 8) + &other(good(4, 8)), "pass"),
+        (format!("# Collective test starting: /opt/nccl-tests/build/all_reduce_perf\n{}", good(2, 8)), "pass"),
+        (other(good(2, 8)), "skip"),
+    ] {
+        let (json, shown) = explained(&text, &EBMGN8V);
+        assert_eq!(judged(&json, "instance-bandwidth").0, status, "{shown}");
+        assert_eq!(json["shows_trouble"], status == "fail", "{shown}");
+        assert_eq!(shown.contains("no trouble"), status != "fail", "{shown}");
+    }
+}
+
+/// A log that ends within a row is one without that row.
+#[test]
+fn a_row_that_was_cut_is_none() {
+    let whole = table(2, 8, 1.0, &[]);
+    let last = whole.lines().filter(|line| line.trim_start().starts_with("4294967296")).next_back().unwrap();
+    let before = &whole[..whole.find(last).unwrap()];
+    let words: Vec<&str> = last.split_whitespace().collect();
+    for kept in 1..words.len() {
+        let (json, shown) = explained(&format!("{before}  {}", words[..kept].join(" ")), &EBMGN8V);
+        let rows = json["nccl_tests"]["tables"][0]["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["out_of_place"]["time_us"].as_f64().unwrap() > 1.0), "{kept}: {rows:?}");
+        let (status, summary) = judged(&json, "instance-bandwidth");
+        // With the columns of out of place a row is one; in place is then missing.
+        let size = if kept == 9 { "4 GiB" } else { "2 GiB" };
+        assert_eq!(status, "pass", "{kept}: {shown}");
+        assert!(summary.contains(size), "{kept}: {summary}");
+    }
+}
+
+#[test]
+fn the_bandwidth_of_wrong_data_is_none() {
+    let text = table(2, 8, 1.0, &[]).replace(" 0\n", " 12\n");
+    let (json, _) = explained(&text, &EBMGN8V);
+    let (status, summary) = judged(&json, "instance-bandwidth");
+    assert_eq!(status, "unknown", "{summary}");
+    assert!(summary.contains("results are wrong"), "{summary}");
+}
+
+#[test]
+fn any_number_of_ranks_has_its_hosts() {
+    let (json, _) = explained(&table(16, 8, 1.0, &[]), &EBMGN8V);
+    assert_eq!((json["layout"]["hosts"].as_u64(), json["layout"]["ranks"].as_u64()), (Some(16), Some(128)));
+    assert_eq!(judged(&json, "instance-bandwidth").0, "skip");
 }

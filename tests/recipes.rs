@@ -275,3 +275,12 @@ fn a_broken_recipe_among_several() {
         .says("bad:   choose another --target")
         .prints("the engine ended, and has no such image");
 }
+
+/// What documents say of a type is said of the image that a recipe names, too.
+#[test]
+fn a_recipe_for_an_instance_type() {
+    let check = |args: &[&str]| run(rdmaprep().args(["check", "egs-erdma-cuda12.4"]).args(args));
+    check(&["--instance", "ebmgn7v.32xlarge"]).expect(3).prints("warn     instance-image").prints("is of generation 7");
+    let ran = check(&["--instance", "gn8is.2xlarge", "--format", "json"]);
+    assert_eq!(json(ran.expect(3))["instance"]["name"], "ecs.gn8is.2xlarge");
+}

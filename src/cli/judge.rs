@@ -104,8 +104,14 @@ impl Judge {
     pub fn judge_stated(&self, recipe: &Recipe, call: &str) -> Report {
         let (target, minimums) = self.adjusted();
         let mut findings = check_stated(recipe, call, &target);
+        if let Some(chosen) = self.instance {
+            let measured = &Measured::NotAsked;
+            let (target, image_name) = (&target, Some(recipe.base()));
+            let subject = InstanceSubject { chosen, target, facts: None, image_name, run: None, measured };
+            findings.extend(check_instance(&subject));
+        }
         let used = self.apply_policy(&mut findings, minimums);
-        Report::of_recipe(recipe, &target, findings, self.bar, used)
+        Report::of_recipe(recipe, &target, findings, self.bar, used).on(self.instance.map(Into::into))
     }
 
     /// The target under the policy, and what that changed.
@@ -131,7 +137,7 @@ impl Judge {
         measured: &Measured,
     ) -> Vec<Finding> {
         let Some(chosen) = self.instance else { return Vec::new() };
-        check_instance(&InstanceSubject { chosen, target, facts, run, measured })
+        check_instance(&InstanceSubject { chosen, target, facts, image_name: None, run, measured })
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a run's texts show beside the figures of an instance type.
 
 use super::Explanation;
-use crate::checks::{InstanceSubject, Measured, check_instance};
-use crate::nccl_tests::{NcclTests, TestRow};
-use crate::targets::{ChosenInstance, Layout, Measurement, Target};
+use super::layout::listed;
+use crate::checks::{InstanceSubject, Measured, Status, check_instance};
+use crate::nccl_tests::{NcclTests, Table, TestRow};
+use crate::targets::{ChosenInstance, InstanceType, Layout, Measurement, Target, has_baseline};
 
 impl Explanation {
     /// Takes a person's word on the number of hosts, where the texts do not show it.
@@ -14,6 +15,9 @@ impl Explanation {
         if let Some(layout) = self.layout {
             return if layout.hosts == hosts { Ok(()) } else { Err(format!("the text shows {layout}")) };
         }
+        if let Some(shown) = self.nccl.as_ref().map(|state| state.hosts).filter(|shown| *shown > hosts) {
+            return Err(format!("the text shows {shown} hosts"));
+        }
         let listed = self.nccl_tests.as_ref().and_then(NcclTests::nranks);
         let Some(ranks) = listed.max(self.nccl.as_ref().and_then(|state| state.nranks)) else {
             return Err("the text does not say how many ranks there were".to_owned());
@@ -22,54 +26,76 @@ impl Explanation {
             return Err(format!("{ranks} ranks are not as many on each of {hosts} hosts"));
         }
         self.layout = Some(Layout { hosts, ranks, ranks_per_host: Some(ranks / hosts) });
+        self.unlisted_layout = self.layout;
         Ok(())
     }
 
     /// Compares what the texts show with what documents say of a type.
     pub fn judge_instance(&mut self, chosen: ChosenInstance, target: &Target) {
-        let measured = measured(self.nccl_tests.as_ref(), self.layout);
-        let subject = InstanceSubject { chosen, target, facts: None, run: None, measured: &measured };
+        let measured = match &self.nccl_tests {
+            Some(tests) => measured(tests, self.unlisted_layout, chosen.instance),
+            None => Measured::Unknown("the text has no table of nccl-tests".to_owned()),
+        };
+        let subject = InstanceSubject { chosen, target, facts: None, image_name: None, run: None, measured: &measured };
         self.findings = check_instance(&subject);
+        self.shows_trouble |= self.findings.iter().any(|finding| matches!(finding.status, Status::Warn | Status::Fail));
         self.instance = Some(chosen.into());
     }
 }
 
-fn measured(tests: Option<&NcclTests>, layout: Option<Layout>) -> Measured {
+/// The largest size of the table that documents can say something of: of its rows the slowest, where several are of that size.
+/// A table's ranks lie as its own list of devices says; `unlisted`: as they lie where it has none.
+fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType) -> Measured {
     const REDUCES: &str = "all_reduce_perf";
-    let Some(tests) = tests else {
-        return Measured::Unknown("the text has no table of nccl-tests".to_owned());
-    };
     let with_rows = || tests.tables.iter().filter(|table| !table.rows.is_empty());
-    let is_other = |name: &Option<String>| name.as_deref().is_some_and(|name| name != REDUCES);
-    let rows = with_rows().filter(|table| !is_other(&table.collective)).flat_map(|table| &table.rows);
-    let Some(row) = rows.max_by_key(|row| row.size_bytes) else {
+    let is_other = |table: &&Table| table.collective.as_deref().is_some_and(|name| name != REDUCES);
+    let mut tables = with_rows().filter(|table| !is_other(table)).peekable();
+    if tables.peek().is_none() {
         return match with_rows().find_map(|table| table.collective.as_deref()) {
             Some(other) => Measured::Incomparable(format!("documents report {REDUCES}, and this is {other}")),
             None => Measured::Unknown("the table of nccl-tests has no row".to_owned()),
         };
-    };
-    let Some(layout) = layout else {
+    }
+    let laid_out: Vec<(&Table, Layout)> = tables
+        .filter_map(|table| {
+            let layout = if table.device_count == 0 { unlisted } else { listed(table) };
+            Some((table, layout?))
+        })
+        .collect();
+    let Some((_, first)) = laid_out.first() else {
         return Measured::Unknown(
             "the text does not show on which host every rank ran (the `# Rank` lines of nccl-tests do; or say --hosts N)".to_owned(),
         );
     };
-    if !is_all_reduce(row, layout.ranks) {
+    let speed = |row: &TestRow| row.out_of_place.busbw_gb_per_s;
+    let rows = laid_out.iter().flat_map(|(table, layout)| {
+        let rows = table.rows.iter().filter(|row| is_all_reduce(row, layout.ranks));
+        rows.map(|row| (*table, *layout, row))
+    });
+    let best = rows.max_by(|(_, layout, row), (_, other_layout, other)| {
+        let known = (has_baseline(instance, *layout), row.size_bytes);
+        known.cmp(&(has_baseline(instance, *other_layout), other.size_bytes)).then(speed(other).total_cmp(&speed(row)))
+    });
+    let Some((table, layout, row)) = best else {
         return Measured::Incomparable(format!(
             "busbw over algbw is not that of an all-reduce of {} ranks, 2(n-1)/n",
-            layout.ranks
+            first.ranks
         ));
+    };
+    if table.wrong() > 0 {
+        return Measured::Unknown("results are wrong, and the bandwidth of wrong data says nothing".to_owned());
     }
     Measured::checked(Measurement {
         layout,
         size_bytes: row.size_bytes,
         algbw_gb_per_s: row.out_of_place.algbw_gb_per_s,
-        busbw_gb_per_s: row.out_of_place.busbw_gb_per_s,
+        busbw_gb_per_s: speed(row),
         in_place_busbw_gb_per_s: row.in_place.map(|half| half.busbw_gb_per_s),
     })
 }
 
 /// Whether a row can be one of all-reduce: older tables do not name their collective, but `busbw = algbw × 2(n−1)/n` holds
-/// for no other one (nccl-tests, doc/PERFORMANCE.md). It shows a rank list that is another run's, too.
+/// for no other one of more than two ranks (nccl-tests, doc/PERFORMANCE.md). It shows a rank list that is another run's, too.
 fn is_all_reduce(row: &TestRow, ranks: u32) -> bool {
     // Printed with two digits: half of the last one of both.
     const ROUNDING: f64 = 0.005;

@@ -5,17 +5,19 @@ use crate::nccl_tests::{NcclTests, Table};
 use crate::targets::Layout;
 use std::collections::BTreeMap;
 
-/// From the list of devices of nccl-tests; else from NCCL's log, where every rank has one.
-pub fn of(tests: &NcclTests, evidence: &NcclEvidence) -> Option<Layout> {
-    tests.tables.iter().filter_map(listed).max_by_key(|layout| layout.ranks).or_else(|| logged(evidence))
+/// The largest of the texts: from the lists of devices of nccl-tests; else from NCCL's log, where every rank has one.
+pub fn of(tests: &NcclTests, logged: Option<Layout>) -> Option<Layout> {
+    tests.tables.iter().filter_map(listed).max_by_key(|layout| layout.ranks).or(logged)
 }
 
-fn listed(table: &Table) -> Option<Layout> {
-    let is_whole = u32::try_from(table.devices.len()) == Ok(table.device_count);
-    if is_whole { Layout::of(table.devices.iter().map(|device| device.host.as_str())) } else { None }
+/// From a table's own list of devices.
+pub fn listed(table: &Table) -> Option<Layout> {
+    let is_whole = table.devices_by_host.values().sum::<u32>() == table.device_count;
+    if is_whole { Layout::of_counts(table.devices_by_host.values().copied()) } else { None }
 }
 
-fn logged(evidence: &NcclEvidence) -> Option<Layout> {
+/// From NCCL's log.
+pub fn logged(evidence: &NcclEvidence) -> Option<Layout> {
     let nranks = evidence.nranks?;
     let mut hosts = BTreeMap::new();
     for process in evidence.ranks.iter().filter(|process| !process.host.is_empty()) {

@@ -155,7 +155,8 @@ pub fn explain(texts: Vec<Text>, timed_out: bool) -> Explanation {
     let hints = hints(&rdma, &limits, timed_out || watchdog);
     let observed =
         Observed { nranks: nranks(&evidence, &tests), wrong_values: tests.wrong_values(), ..Observed::default() };
-    let layout = layout::of(&tests, &evidence);
+    let logged_layout = layout::logged(&evidence);
+    let layout = layout::of(&tests, logged_layout);
     let verdict = (has_nccl || has_tests).then(|| judge_rdma(&evidence, &observed));
 
     let mut causes: Vec<Cause> = data_corruption(&tests, &evidence).into_iter().collect();
@@ -174,6 +175,7 @@ pub fn explain(texts: Vec<Text>, timed_out: bool) -> Explanation {
         other_failures: state::process_texts(&[], &rest),
         nccl_tests: has_tests.then_some(tests),
         layout,
+        unlisted_layout: logged_layout,
         instance: None,
         findings: Vec::new(),
         rdma_devices: (!rdma.is_empty()).then_some(rdma),

@@ -67,6 +67,9 @@ pub struct Explanation {
     /// How the ranks lie on hosts; absent: the texts do not show where every rank ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
+    /// The same of runs whose table lists no devices.
+    #[serde(skip)]
+    pub unlisted_layout: Option<Layout>,
     /// The instance type that was named; absent where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<InstanceUse>,

@@ -1,6 +1,6 @@
 //! Targets and instance types, with the source of every figure, as JSON.
 
-use crate::targets::{Baseline, BaselineRow, InstanceType, Source, Sourced, Target, all_baselines, targets_with};
+use crate::targets::{Baseline, BaselineRow, InstanceType, Source, Sourced, Target, all_baselines, targets_that_list};
 use serde::Serialize;
 
 /// Version of the JSON form.
@@ -144,7 +144,7 @@ impl InstanceListing {
             schema_version: TARGETS_VERSION,
             rdmaprep_version: env!("CARGO_PKG_VERSION"),
             instance: instance_entry(instance),
-            listed_by: targets_with(instance).iter().map(|target| target.id).collect(),
+            listed_by: targets_that_list(instance).iter().map(|(target, _)| target.id).collect(),
             baselines: of_type(instance).map(baseline_entry).collect(),
         }
     }

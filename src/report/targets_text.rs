@@ -3,7 +3,7 @@
 
 use super::Style;
 use super::targets::of_type;
-use crate::targets::{Baseline, InstanceType, Source, Sourced, Target, targets_with};
+use crate::targets::{Baseline, InstanceType, Source, Sourced, Target, targets_that_list};
 use std::io::{self, Write};
 
 /// The documents that a text names by number, and writes out at its end.
@@ -44,7 +44,7 @@ impl Notes {
 /// Writes a line per target.
 pub fn write_targets(out: &mut dyn Write, targets: &[&Target], style: Style) -> io::Result<()> {
     let mut rows =
-        vec![["NAME", "PLATFORM", "FABRIC", "CUDA", "NCCL", "PYTHON3", "DEVICES", "TYPES"].map(String::from)];
+        vec![["NAME", "PLATFORM", "FABRIC", "CUDA", "NCCL", "PYTHON3", "K8S RESOURCE", "TYPES"].map(String::from)];
     for target in targets {
         let at_least = |version: Option<String>| version.map_or("-".to_owned(), |version| format!(">= {version}"));
         rows.push([
@@ -59,7 +59,7 @@ pub fn write_targets(out: &mut dyn Write, targets: &[&Target], style: Style) -> 
         ]);
     }
     write_table(out, &rows, "", style)?;
-    writeln!(out, "\n-: no document states it. rdmaprep targets NAME shows everything, with its source.")
+    writeln!(out, "\n-: none, or no document states it. rdmaprep targets NAME shows everything, with its source.")
 }
 
 /// Writes everything of one target.
@@ -132,8 +132,12 @@ fn heading(out: &mut dyn Write, text: &str, style: Style) -> io::Result<()> {
 }
 
 fn write_instances(out: &mut dyn Write, target: &Target, notes: &mut Notes, style: Style) -> io::Result<()> {
-    if let Some(source) = target.sources.instances {
-        heading(out, &format!("instance types {}", notes.mark(source)), style)?;
+    if !target.instances.is_empty() {
+        let title = match target.sources.instances {
+            Some(source) => format!("instance types {}", notes.mark(source)),
+            None => "instance types with eRDMA of which something is known".to_owned(),
+        };
+        heading(out, &title, style)?;
         write_types(out, target.instances, notes, style)?;
     }
     if !target.families.is_empty() {
@@ -193,12 +197,10 @@ pub fn write_instance(out: &mut dyn Write, instance: &'static InstanceType, styl
     ] {
         writeln!(out, "  {name:<21} {}", notes.figure(figure))?;
     }
-    let listed = targets_with(instance).into_iter().map(|target| match target.sources.instances {
-        Some(source) => format!("{} {}", target.id, notes.mark(source)),
-        None => target.id.to_owned(),
-    });
-    let listed: Vec<String> = listed.collect();
-    writeln!(out, "  {:<21} {}", "listed for", listed.join(", "))?;
+    let listed = targets_that_list(instance).into_iter();
+    let listed: Vec<String> = listed.map(|(target, source)| format!("{} {}", target.id, notes.mark(source))).collect();
+    let listed = if listed.is_empty() { "-".to_owned() } else { listed.join(", ") };
+    writeln!(out, "  {:<21} {listed}", "listed by")?;
     for baseline in of_type(instance) {
         write_baseline(out, baseline, &mut notes, style)?;
     }

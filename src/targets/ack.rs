@@ -18,7 +18,7 @@ pub static ACK: Target = Target {
     variables: &[],
     device_resource: Some("aliyun/erdma"),
     docker_flags: &[],
-    // Nodes may be of every ECS type that has eRDMA.
+    // Nodes are ECS instances.
     instances: &ECS_TYPES,
     families: &ECS_FAMILIES,
     baselines: &[],
@@ -29,6 +29,6 @@ pub static ACK: Target = Target {
         sourced("the plugin sets no NCCL variable and no limit of locked memory", &CONTROLLER),
         sourced("the GPUDirect example runs in the host's network, with --device=aliyun/erdma=1", &ACK_GDR_PAGE),
     ],
-    sources: Provenance { device_resource: Some(&ACK_GDR_PAGE), instances: Some(&ACK_NODES_PAGE), ..Provenance::NONE },
+    sources: Provenance { device_resource: Some(&ACK_GDR_PAGE), ..Provenance::NONE },
     source: &ACK_NODES_PAGE,
 };

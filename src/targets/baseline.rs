@@ -86,11 +86,17 @@ impl Layout {
         for host in host_of_rank {
             *counts.entry(host).or_default() += 1;
         }
-        let first = *counts.values().next()?;
+        Layout::of_counts(counts.into_values())
+    }
+
+    /// From the ranks of each host; `None`: there is no host.
+    pub fn of_counts(counts: impl IntoIterator<Item = u32>) -> Option<Layout> {
+        let counts: Vec<u32> = counts.into_iter().collect();
+        let first = *counts.first()?;
         Some(Layout {
             hosts: u32::try_from(counts.len()).unwrap_or(u32::MAX),
-            ranks: counts.values().sum(),
-            ranks_per_host: counts.values().all(|count| *count == first).then_some(first),
+            ranks: counts.iter().sum(),
+            ranks_per_host: counts.iter().all(|count| *count == first).then_some(first),
         })
     }
 }
@@ -159,6 +165,11 @@ pub fn compare(instance: &InstanceType, measured: &Measurement) -> Comparison {
     let out_of_place = measured.busbw_gb_per_s / row.out_of_place.busbw_gb_per_s;
     let in_place = measured.in_place_busbw_gb_per_s.map(|in_place| in_place / row.in_place.busbw_gb_per_s);
     Comparison::Compared { baseline, row, ratio: in_place.map_or(out_of_place, |in_place| in_place.min(out_of_place)) }
+}
+
+/// Whether a document reports a bandwidth of a type for a layout.
+pub fn has_baseline(instance: &InstanceType, layout: Layout) -> bool {
+    all_baselines().any(|baseline| baseline.instance == Some(instance.name) && baseline.layout() == layout)
 }
 
 /// Those of all targets: an instance type is the same machine, whoever starts jobs on it.

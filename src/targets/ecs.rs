@@ -43,7 +43,7 @@ pub static ECS: Target = Target {
         sourced("LL128 needs MTU 8500 with jumbo frames, 1400 without: with another one data is wrong", &GPU_PAGE),
         sourced("the vendor's images egs/erdma are for GPU instances of the 8th generation", &IMAGE_PAGE),
     ],
-    sources: Provenance { docker_flags: Some(&IMAGE_PAGE), instances: Some(&GPU_PAGE), ..Provenance::NONE },
+    sources: Provenance { docker_flags: Some(&IMAGE_PAGE), ..Provenance::NONE },
     source: &DOCKER_PAGE,
 };
 

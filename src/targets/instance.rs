@@ -1,6 +1,6 @@
 //! Instance types: what documents say of each, and how a name is found.
 
-use super::source::Sourced;
+use super::source::{Source, Sourced};
 use super::{TARGETS, Target};
 
 /// A machine that a cloud rents out.
@@ -150,7 +150,12 @@ pub fn find_instance(name: &str) -> Option<&'static InstanceType> {
     all.find(|instance| bare(instance.name) == bare(&name)).copied()
 }
 
-/// The targets that name a type.
+/// The targets whose documents list a type, with the list.
+pub fn targets_that_list(instance: &InstanceType) -> Vec<(&'static Target, &'static Source)> {
+    targets_with(instance).into_iter().filter_map(|target| Some((target, target.sources.instances?))).collect()
+}
+
+/// Targets whose instances it can be.
 pub fn targets_with(instance: &InstanceType) -> Vec<&'static Target> {
     TARGETS.into_iter().filter(|target| target.instances.iter().any(|one| one.name == instance.name)).collect()
 }

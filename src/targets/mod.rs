@@ -13,9 +13,12 @@ mod instance;
 mod pai_dlc;
 mod source;
 
-pub use baseline::{Baseline, BaselineFigures, BaselineRow, Comparison, Layout, Measurement, all_baselines, compare};
+pub use baseline::{
+    Baseline, BaselineFigures, BaselineRow, Comparison, Layout, Measurement, all_baselines, compare, has_baseline,
+};
 pub use instance::{
-    ChosenInstance, InstanceError, InstanceFamily, InstanceType, choose_instance, find_instance, targets_with,
+    ChosenInstance, InstanceError, InstanceFamily, InstanceType, choose_instance, find_instance, targets_that_list,
+    targets_with,
 };
 pub use source::{Source, Sourced};
 
@@ -40,7 +43,7 @@ pub struct Target {
     pub nccl_without_effect: &'static [&'static str],
     /// Other variables that the platform sets in every job.
     pub variables: &'static [PlatformVariable],
-    /// Resource of the Kubernetes device plugin; `None`: the platform passes the devices by itself.
+    /// Resource of the Kubernetes device plugin. `None`: the platform passes the devices by itself, or has no Kubernetes.
     pub device_resource: Option<&'static str>,
     /// Flags of the vendor's own `docker run`, where a page gives the line.
     pub docker_flags: &'static [&'static str],
@@ -75,7 +78,7 @@ pub struct Provenance {
     pub variables: Option<&'static Source>,
     pub device_resource: Option<&'static Source>,
     pub docker_flags: Option<&'static Source>,
-    /// That types have the fabric on this platform.
+    /// The platform's own list of types with the fabric. `None`: it has none, and `instances` are those of its cloud that are known.
     pub instances: Option<&'static Source>,
 }
 
@@ -133,10 +136,10 @@ mod tests {
                 ("variables", !is_silent, sources.variables),
                 ("device resource", target.device_resource.is_some(), sources.device_resource),
                 ("docker flags", !target.docker_flags.is_empty(), sources.docker_flags),
-                ("instances", !target.instances.is_empty(), sources.instances),
             ] {
                 assert_eq!(has, source.is_some(), "{}: {what}", target.id);
             }
+            assert!(sources.instances.is_none() || !target.instances.is_empty(), "{}: a list without types", target.id);
         }
     }
 

@@ -3,17 +3,16 @@
 use super::InstanceSubject;
 use crate::checks::settings::{Set, effective};
 use crate::checks::{Blame, Outcome};
-use crate::facts::ImageFacts;
 use crate::nccl_settings::InterfaceFilter;
 
 pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let (name, title) = (subject.chosen.instance.name, &subject.target.title);
-    let source = subject.target.sources.instances;
+    let Some(source) = subject.target.sources.instances else {
+        return Some(Outcome::skip(format!("no document lists the types that have eRDMA on {title}")));
+    };
     if subject.chosen.is_listed {
-        return Some(
-            Outcome::pass(format!("{name} is among the types that documents list for {title}"))
-                .evidence(source.map(|source| source.say())),
-        );
+        let said = format!("{name} is among the types that {title} lists");
+        return Some(Outcome::pass(said).evidence([source.say()]));
     }
     let by: Vec<&str> = crate::targets::targets_with(subject.chosen.instance).iter().map(|target| target.id).collect();
     Some(
@@ -21,7 +20,7 @@ pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
             "{name} is not among the types that {title} lists for eRDMA; known to {}",
             by.join(", ")
         ))
-        .evidence(source.map(|source| format!("list: {}", source.say())))
+        .evidence([format!("list: {}", source.say())])
         .remedy("rdmaprep targets shows which types each platform lists; the platform's console has the last word")
         .blame(Blame::Settings),
     )
@@ -33,9 +32,14 @@ const VENDOR_IMAGE: &str = "egs/erdma";
 const VENDOR_IMAGE_GENERATION: u32 = 8;
 
 pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
-    let facts = subject.facts?;
+    let image = subject.facts.map(|facts| &facts.image);
+    if image.is_none() && subject.image_name.is_none() {
+        return None;
+    }
+    let tags =
+        image.into_iter().flat_map(|image| image.repo_tags.iter().chain([&image.reference]).chain(&image.repo_digests));
     let name = subject.chosen.instance.name;
-    let Some(image) = vendor_name(facts) else {
+    let Some(image) = tags.map(String::as_str).chain(subject.image_name).find(|name| is_vendors(name)) else {
         let title = &subject.target.title;
         return Some(Outcome::skip(format!("no document says what {name} asks of an image beside what {title} asks")));
     };
@@ -50,16 +54,13 @@ pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     })
 }
 
-/// The name by which the image is the vendor's own.
-fn vendor_name(facts: &ImageFacts) -> Option<&str> {
-    let names = facts.image.repo_tags.iter().chain([&facts.image.reference]).chain(&facts.image.repo_digests);
-    names.map(String::as_str).find(|name| {
-        let repository = name.split('@').next().unwrap_or(name);
-        // A port has digits and a slash behind it, a tag has no slash.
-        let repository =
-            repository.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(repository, |(r, _)| r);
-        repository.ends_with(&format!("/{VENDOR_IMAGE}"))
-    })
+/// Whether a name is one of the vendor's own images.
+fn is_vendors(name: &str) -> bool {
+    let repository = name.split('@').next().unwrap_or(name);
+    // A port has digits and a slash behind it, a tag has no slash.
+    let repository =
+        repository.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(repository, |(rest, _)| rest);
+    repository.ends_with(&format!("/{VENDOR_IMAGE}"))
 }
 
 /// A filter that fits some of the type's devices leaves the bandwidth of the others unused.
@@ -124,7 +125,10 @@ mod tests {
         expect(&listed(("pai-dlc", "ebmgn8v.48xlarge")), Pass, None, &["ecs.ebmgn8v.48xlarge", "www.alibabacloud.com"]);
         let words = ["not among the types that Alibaba PAI-DLC lists", "known to ecs, ack"];
         expect(&listed(("pai-dlc", "ebmgn9gc.64xlarge")), Warn, Some(Settings), &words);
-        expect(&listed(("ecs", "ebmgn9gc.64xlarge")), Pass, None, &[]);
+        // No page of these has a list.
+        for target in ["ecs", "ack"] {
+            expect(&listed((target, "ebmgn8v.48xlarge")), Skip, None, &["no document lists the types"]);
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::Finding;
 use super::registry::Judge;
 use crate::facts::ImageFacts;
 use crate::facts::run::RunFacts;
-use crate::targets::{ChosenInstance, Target, targets_with};
+use crate::targets::{ChosenInstance, Target, targets_that_list};
 use serde::{Deserialize, Serialize};
 
 /// What a check of an instance type looks at.
@@ -27,6 +27,8 @@ pub struct InstanceSubject<'a> {
     pub target: &'a Target,
     /// What is in the image, where it is judged.
     pub facts: Option<&'a ImageFacts>,
+    /// Name of an image of which no more is known, as a recipe has it.
+    pub image_name: Option<&'a str>,
     /// The run of a preflight.
     pub run: Option<&'a RunFacts>,
     /// Bandwidth, where it is in question.
@@ -70,7 +72,7 @@ impl From<ChosenInstance> for InstanceUse {
             nics: instance.nics.map(|figure| figure.value),
             bandwidth_gbit_per_s: instance.bandwidth_gbit_per_s.map(|figure| figure.value),
             rdma_gbit_per_s: instance.rdma_gbit_per_s.map(|figure| figure.value),
-            listed_by: targets_with(instance).iter().map(|target| target.id.to_owned()).collect(),
+            listed_by: targets_that_list(instance).iter().map(|(target, _)| target.id.to_owned()).collect(),
         }
     }
 }
@@ -101,7 +103,14 @@ mod testing {
         measured: &Measured,
     ) -> Vec<Finding> {
         let chosen = chosen(target, name);
-        check_instance(&InstanceSubject { chosen, target: by_id(target).unwrap(), facts, run, measured })
+        check_instance(&InstanceSubject {
+            chosen,
+            target: by_id(target).unwrap(),
+            facts,
+            image_name: None,
+            run,
+            measured,
+        })
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The target's documents list the instance type.",
         needs: &[],
-        why: "On a type that a platform does not list for the fabric it mounts no RDMA device, and the job goes over TCP.",
+        why: "PAI mounts the NICs of the types that it lists into a job, and says nothing of others: there a job may go over TCP.",
         remedy: "Choose a listed type: rdmaprep targets NAME",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", table of types, read 2026-11",
         run: Instance(image::listed),

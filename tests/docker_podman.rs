@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use rdmaprep::docker::build::{BuildError, BuildEvent, BuildRequest, Builder, BuilderKind};
 use rdmaprep::docker::config::{ClientConfig, ClientEnv};
-use rdmaprep::docker::container::{ContainerSpec, Ulimit};
 use rdmaprep::docker::container_output::OutputStream;
+use rdmaprep::docker::container_spec::{ContainerSpec, Ulimit};
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::{Engine, EngineKind};
 use rdmaprep::docker::upload::{Content, Upload};

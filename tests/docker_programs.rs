@@ -13,7 +13,7 @@ use std::process::Command;
 use rdmaprep::docker::auth::{AuthError, Credentials, find};
 use rdmaprep::docker::build::{Builder, BuilderKind};
 use rdmaprep::docker::config::{ClientConfig, ClientEnv, parse_client_config};
-use rdmaprep::docker::container::ContainerSpec;
+use rdmaprep::docker::container_spec::ContainerSpec;
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
 use rdmaprep::docker::error::DockerError;

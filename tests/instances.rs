@@ -324,7 +324,7 @@ fn each_table_has_its_own_ranks() {
 #[test]
 fn a_row_that_was_cut_is_none() {
     let whole = table(2, 8, 1.0, &[]);
-    let last = whole.lines().filter(|line| line.trim_start().starts_with("4294967296")).next_back().unwrap();
+    let last = whole.lines().rfind(|line| line.trim_start().starts_with("4294967296")).unwrap();
     let before = &whole[..whole.find(last).unwrap()];
     let words: Vec<&str> = last.split_whitespace().collect();
     for kept in 1..words.len() {

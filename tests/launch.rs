@@ -3,8 +3,9 @@
 mod support;
 
 use rdmaprep::docker::config::{ClientConfig, ClientEnv};
-use rdmaprep::docker::container::{Bind, Container, ContainerSpec, Device, Gpus, Ipc, NvidiaGpus, Ulimit};
+use rdmaprep::docker::container::Container;
 use rdmaprep::docker::container_output::{ContainerOutput, LineEnd, LineSplitter, OutputStream};
+use rdmaprep::docker::container_spec::{Bind, ContainerSpec, Device, Gpus, Ipc, NvidiaGpus, Ulimit};
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
 use rdmaprep::docker::error::DockerError;

@@ -4,8 +4,8 @@
 mod support;
 
 use rdmaprep::docker::config::{ClientConfig, ClientEnv};
-use rdmaprep::docker::container::{ContainerSpec, Device, Ulimit};
 use rdmaprep::docker::container_output::OutputStream;
+use rdmaprep::docker::container_spec::{ContainerSpec, Device, Ulimit};
 use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
 use rdmaprep::docker::error::DockerError;

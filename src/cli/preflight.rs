@@ -9,7 +9,7 @@ use super::source::{self, Client, LayerCache, load_daemon};
 use super::{Global, block_on, interrupted};
 use crate::checks::RunOptions;
 use crate::docker::address::Address;
-use crate::docker::container::Bind;
+use crate::docker::container_spec::Bind;
 use crate::docker::engine::Engine;
 use crate::facts::ImageFacts;
 use crate::facts::run::{

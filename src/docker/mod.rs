@@ -6,7 +6,7 @@
 //! - [`config`], [`endpoint`], [`address`], [`context_store`]: the settings of the Docker client, and the daemon's address
 //! - [`engine`], [`image`], `save`, `ssh`: the connection, and the images behind it
 //! - [`context`], [`build`], `buildkit`, `classic`, `podman`: building
-//! - [`container`], [`container_output`], [`upload`]: running one container and listening to it
+//! - [`container_spec`], [`container`], [`container_output`], [`upload`]: running one container and listening to it
 //! - [`auth`], [`pull`], [`push`], [`mod@reference`]: registries
 
 pub mod address;
@@ -18,6 +18,7 @@ mod classic;
 pub mod config;
 pub mod container;
 pub mod container_output;
+pub mod container_spec;
 pub mod context;
 pub mod context_store;
 pub mod endpoint;

@@ -5,7 +5,7 @@
 use super::Job;
 use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec, shell_line};
-use crate::docker::container::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
+use crate::docker::container_spec::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
 use crate::fabric::Fabric;
 use crate::launch::command_line::option_words;
 use crate::launch::host::Host;

@@ -4,7 +4,7 @@
 //! in by the API. Values of secrets are left to the environment in which the line is run.
 
 use super::variables::is_secret;
-use crate::docker::container::{Bind, ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
+use crate::docker::container_spec::{Bind, ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
 use crate::dockerfile::shell_quote;
 
 /// Writes the line. `image` is the name that people know the image by.
@@ -85,7 +85,7 @@ fn mount_value(bind: &Bind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::docker::container::Ulimit;
+    use crate::docker::container_spec::Ulimit;
 
     #[test]
     fn the_whole_line() {

@@ -4,7 +4,7 @@
 //! the order in which `auto` tries them: NVIDIA's container toolkit, CDI, and the nodes and driver libraries of this host.
 
 use super::host::{Host, HostGpu, Locality};
-use crate::docker::container::{Bind, Device, Gpus, NvidiaGpus};
+use crate::docker::container_spec::{Bind, Device, Gpus, NvidiaGpus};
 use crate::docker::engine::{EngineHost, EngineKind};
 use crate::facts::run::GpuSelection;
 use std::fmt;

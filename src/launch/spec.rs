@@ -7,7 +7,7 @@ use super::gpu_access::Access;
 use super::host::{Host, HostRdmaDevice, Locality};
 use super::owner::Owner;
 use super::variables::{Sources, UserVariable, environment};
-use crate::docker::container::{Bind, ContainerSpec, Device, Gpus, Ipc, Ulimit};
+use crate::docker::container_spec::{Bind, ContainerSpec, Device, Gpus, Ipc, Ulimit};
 use crate::docker::upload::{Content, Upload};
 use crate::fabric::Fabric;
 use crate::facts::ImageFacts;
@@ -374,7 +374,7 @@ pub fn parse_mount(text: &str) -> Result<Bind, SpecError> {
 mod tests {
     use super::super::gpu_access::{DRIVER_DIRECTORY, Way};
     use super::*;
-    use crate::docker::container::NvidiaGpus;
+    use crate::docker::container_spec::NvidiaGpus;
     use crate::image_fixture::Fixture;
     use crate::image_fixture::elf::Library;
     use crate::targets;

@@ -5,8 +5,9 @@
 
 use super::spec::{Launch, RDMA_DIRECTORY};
 use super::start_failure::classify_start_failure;
-use crate::docker::container::{Container, ContainerSpec, Device, Refused, refused};
+use crate::docker::container::{Container, Refused, refused};
 use crate::docker::container_output::ContainerOutput;
+use crate::docker::container_spec::{ContainerSpec, Device};
 use crate::docker::engine::Engine;
 use crate::docker::error::DockerError;
 use crate::docker::upload::Upload;

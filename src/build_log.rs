@@ -17,173 +17,346 @@ pub struct Cause {
 
 struct Rule {
     id: &'static str,
-    /// All of these must stand in one line.
-    marks: &'static [&'static str],
-    /// Any of these must stand in some line; empty: nothing more is asked.
-    beside: &'static [&'static str],
+    mark: Mark,
+    /// Of each list one text must stand in some line, too.
+    beside: &'static [&'static [&'static str]],
     summary: &'static str,
     remedy: &'static str,
+    is_image_at_fault: bool,
 }
+
+/// The line that a rule is about.
+enum Mark {
+    /// A sentence of rdmaprep's own build that has all of these.
+    Said(&'static [&'static str]),
+    /// A line of any program that has all of these.
+    Line(&'static [&'static str]),
+    /// The same in a build that said nothing of its own: what it tolerates is no cause.
+    Elsewhere(&'static [&'static str]),
+}
+use Mark::{Elsewhere, Line, Said};
+
+/// apt has no way to a source.
+const APT_UNREACHABLE: &[&str] =
+    &["Failed to fetch", "Temporary failure resolving", "Could not resolve", "Unable to connect to"];
+/// apt leaves a source out.
+const APT_UNUSABLE: &[&str] =
+    &["NO_PUBKEY", "BADSIG", "EXPKEYSIG", "is not signed", "have a Release file", "has a Release file", "is expired"];
+/// What apt was asked for, or a dependency of it, is nowhere.
+const APT_MISSING: &[&str] =
+    &["is not installable", "not going to be installed", "Unable to locate package", "no installation candidate"];
+const YUM_UNREACHABLE: &[&str] =
+    &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"];
+
+const MIRROR_REMEDY: &str = "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host";
+const APT_NETWORK_REMEDY: &str = "give the build a network (--network host) or a proxy (HTTP_PROXY, --apt-proxy)";
+const YUM_NETWORK_REMEDY: &str = "for a distribution at its end give one that still answers: --base-repo URL (for CentOS 8, BaseOS of its vault); else a network (--network host) or a proxy (HTTP_PROXY)";
+const APT_UNUSABLE_REMEDY: &str =
+    "mend that source or its key in the base image, or remove it there: the lines above name it";
+const KEY_REMEDY: &str =
+    "give the key that signs the repository with --key FILE, or leave --key out to take the mirror's own";
+const MIRROR_LACKS_REMEDY: &str =
+    "the mirror is incomplete for this distribution: use another one, or the vendor's public mirror";
+const SUITE_REMEDY: &str =
+    "check --suite (the vendor's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma), or --doca-version";
+const CONFLICT_REMEDY: &str =
+    "the lines above name the packages in conflict: remove or replace them in the base image first";
+const NAME_REMEDY: &str = "check the name that was given with --package, or that the recipe has under packages";
+
+const RULE: Rule = Rule { id: "", mark: Line(&[]), beside: &[], summary: "", remedy: "", is_image_at_fault: false };
 
 /// In order: a full disk explains every other complaint, an unreachable mirror explains missing packages.
 const RULES: &[Rule] = &[
     Rule {
         id: "no-space",
-        marks: &["No space left on device"],
-        beside: &[],
+        mark: Line(&["No space left on device"]),
         summary: "the engine's disk is full",
         remedy: "free space on the engine's host: docker system df, docker system prune",
+        ..RULE
     },
     Rule {
         id: "no-space",
-        marks: &["You don't have enough free space"],
-        beside: &[],
+        mark: Line(&["You don't have enough free space"]),
         summary: "the engine's disk is full",
         remedy: "free space on the engine's host: docker system df, docker system prune",
+        ..RULE
     },
     Rule {
         id: "swap-removes-package",
-        marks: &["rdmaprep: the swap would remove"],
-        beside: &[],
+        mark: Said(&["the swap would remove"]),
         summary: "the swap would remove a package outside the RDMA set",
         remedy: "the named package needs the RDMA packages of its own build: remove or replace it in the base image first",
+        is_image_at_fault: true,
+        ..RULE
     },
     Rule {
         id: "mirror-unreachable",
-        marks: &["rdmaprep: the repository's key cannot be fetched"],
-        beside: &[],
+        mark: Said(&["the repository's key cannot be fetched"]),
         summary: "the vendor's mirror is not reachable from the build",
-        remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host",
+        remedy: MIRROR_REMEDY,
+        ..RULE
     },
     Rule {
         id: "mirror-unreachable",
-        marks: &["rdmaprep:", "gave no package index"],
-        beside: &[],
+        mark: Said(&["gave no package index"]),
         summary: "the vendor's mirror is not reachable from the build",
-        remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host",
+        remedy: MIRROR_REMEDY,
+        ..RULE
     },
+    // Only the fabric's repository is asked when the build says this.
     Rule {
         id: "key-mismatch",
-        marks: &["NO_PUBKEY"],
-        beside: &[],
+        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
+        beside: &[&["NO_PUBKEY"]],
         summary: "the key does not match the repository's signature",
-        remedy: "give the key that signs the repository with --key FILE, or leave --key out to take the mirror's own GPGKEY",
+        remedy: KEY_REMEDY,
+        ..RULE
     },
     Rule {
         id: "key-mismatch",
-        marks: &["BADSIG"],
-        beside: &[],
+        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
+        beside: &[&["BADSIG"]],
         summary: "the repository's signature is bad",
         remedy: "the mirror's index was changed after it was signed: use another mirror",
+        ..RULE
     },
     Rule {
         id: "suite-missing",
-        marks: &["does not have a Release file"],
-        beside: &[],
+        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
+        beside: &[&["does not have a Release file"]],
         summary: "the mirror has no such suite",
-        remedy: "check --suite; the vendor's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
+        remedy: SUITE_REMEDY,
+        ..RULE
     },
     Rule {
-        id: "package-missing",
-        marks: &["rdmaprep: package ", " is not in "],
-        beside: &[],
-        summary: "the mirror lacks a package",
-        remedy: "the mirror is incomplete for this suite: use another one, or the vendor's public mirror",
+        id: "mirror-unusable",
+        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
+        summary: "apt does not take the vendor's repository",
+        remedy: "the lines above say why: mend the mirror, or use another one",
+        ..RULE
+    },
+    Rule {
+        id: "key-mismatch",
+        mark: Elsewhere(&["NO_PUBKEY"]),
+        summary: "a repository is signed with a key that the image does not have",
+        remedy: "add the key that signs it, as its publisher says, to the step before",
+        ..RULE
+    },
+    Rule {
+        id: "key-mismatch",
+        mark: Elsewhere(&["BADSIG"]),
+        summary: "a repository's signature is bad",
+        remedy: "the mirror's index was changed after it was signed: use another mirror",
+        ..RULE
+    },
+    Rule {
+        id: "suite-missing",
+        mark: Elsewhere(&["does not have a Release file"]),
+        summary: "a mirror has no such suite",
+        remedy: "check the suite in the source's line; eRDMA's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
+        ..RULE
     },
     Rule {
         id: "apt-source-unreachable",
-        marks: &["rdmaprep: apt cannot put these packages together"],
-        beside: &["Failed to fetch", "Temporary failure resolving", "Could not resolve", "Unable to connect to"],
-        summary: "the image's own apt sources are not reachable, and a dependency is missing without them",
-        remedy: "give the build a network (--network host) or a proxy (HTTP_PROXY, --apt-proxy)",
+        mark: Said(&[" in the apt sources of the image"]),
+        beside: &[APT_UNREACHABLE],
+        summary: "the image's own apt sources are not reachable",
+        remedy: APT_NETWORK_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "apt-source-unusable",
+        mark: Said(&[" in the apt sources of the image"]),
+        beside: &[APT_UNUSABLE],
+        summary: "an apt source of the image cannot be used, and packages are missing without it",
+        remedy: APT_UNUSABLE_REMEDY,
+        is_image_at_fault: true,
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&[" in the apt sources of the image"]),
+        summary: "the image's own apt sources do not have what is needed",
+        remedy: "add the source or component that has it to the base image (on Ubuntu, universe)",
+        is_image_at_fault: true,
+        ..RULE
+    },
+    Rule {
+        id: "rpm-source-unreachable",
+        mark: Said(&[" in the yum repositories of the image"]),
+        beside: &[YUM_UNREACHABLE],
+        summary: "the image's own repositories are not reachable",
+        remedy: YUM_NETWORK_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&[" in the yum repositories of the image"]),
+        summary: "the image's own repositories do not have what is needed",
+        remedy: "enable the repository that has it in the base image, or give one with --base-repo URL",
+        is_image_at_fault: true,
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&["package ", " is not in "]),
+        summary: "the mirror lacks a package",
+        remedy: MIRROR_LACKS_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&["none of the packages is in "]),
+        summary: "the mirror lacks the packages",
+        remedy: MIRROR_LACKS_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "apt-source-unreachable",
+        mark: Said(&["apt cannot put these packages together"]),
+        beside: &[APT_UNREACHABLE, APT_MISSING],
+        summary: "the image's own apt sources are not reachable, and a package is missing without them",
+        remedy: APT_NETWORK_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "apt-source-unusable",
+        mark: Said(&["apt cannot put these packages together"]),
+        beside: &[APT_UNUSABLE, APT_MISSING],
+        summary: "an apt source of the image cannot be used, and a package is missing without it",
+        remedy: APT_UNUSABLE_REMEDY,
+        is_image_at_fault: true,
+    },
+    Rule {
+        id: "package-missing",
+        mark: Line(&["E: Unable to locate package"]),
+        beside: &[&["rdmaprep: apt cannot put these packages together"]],
+        summary: "no repository has a package that was asked for",
+        remedy: NAME_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Line(&["E: Package", "has no installation candidate"]),
+        beside: &[&["rdmaprep: apt cannot put these packages together"]],
+        summary: "no repository has a package that was asked for",
+        remedy: NAME_REMEDY,
+        ..RULE
     },
     Rule {
         id: "apt-conflict",
-        marks: &["rdmaprep: apt cannot put these packages together"],
-        beside: &[],
+        mark: Said(&["apt cannot put these packages together"]),
         summary: "apt finds no way to install the vendor's packages beside the image's",
-        remedy: "the lines above name the packages in conflict: remove or replace them in the base image first",
+        remedy: CONFLICT_REMEDY,
+        is_image_at_fault: true,
+        ..RULE
     },
     Rule {
         id: "mirror-unreachable",
-        marks: &["rdmaprep: http", " cannot be reached"],
-        beside: &[],
+        mark: Said(&["http", " cannot be reached"]),
         summary: "the vendor's mirror is not reachable from the build",
         remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY; for a mirror on this host add --network host",
+        ..RULE
     },
     Rule {
         id: "suite-missing",
-        marks: &["rdmaprep: there is no repository at "],
-        beside: &[],
+        mark: Said(&["there is no repository at "]),
         summary: "the mirror has no such directory",
         remedy: "look into yum/ of the mirror for the distribution's directory, and give its path with --suite PATH",
+        ..RULE
     },
     Rule {
         id: "key-mismatch",
-        marks: &["rdmaprep:", "is not signed by the key "],
-        beside: &[],
+        mark: Said(&["is not signed by the key "]),
         summary: "a package does not carry the signature that was asked for",
         remedy: "give the key that signs the packages with --key FILE; if they are not signed at all, --no-gpg-check takes them as they are",
+        ..RULE
     },
     Rule {
         id: "rpm-source-unreachable",
-        marks: &["rdmaprep:", "cannot put these packages together"],
-        beside: &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"],
+        mark: Said(&["cannot put these packages together"]),
+        beside: &[YUM_UNREACHABLE],
         summary: "the image's own repositories are not reachable, and a dependency is missing without them",
-        remedy: "for a distribution at its end give one that still answers: --base-repo URL (for CentOS 8, BaseOS of its vault); else a network (--network host) or a proxy (HTTP_PROXY)",
+        remedy: YUM_NETWORK_REMEDY,
+        ..RULE
     },
     Rule {
         id: "rpm-source-unreachable",
-        marks: &["rdmaprep:", "have none of the packages"],
-        beside: &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"],
-        summary: "the image's own repositories are not reachable",
-        remedy: "for a distribution at its end give one that still answers: --base-repo URL; else a network (--network host) or a proxy (HTTP_PROXY)",
+        mark: Said(&["package ", " is in no repository"]),
+        beside: &[YUM_UNREACHABLE],
+        summary: "the image's own repositories are not reachable, and the vendor's lacks a package that was asked for",
+        remedy: YUM_NETWORK_REMEDY,
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&["package ", " is in no repository"]),
+        summary: "no repository has a package that was asked for",
+        remedy: NAME_REMEDY,
+        ..RULE
     },
     Rule {
         id: "rpm-conflict",
-        marks: &["rdmaprep:", "cannot put these packages together"],
-        beside: &[],
+        mark: Said(&["cannot put these packages together"]),
         summary: "there is no way to install the vendor's packages beside the image's",
-        remedy: "the lines above name the packages in conflict: remove or replace them in the base image first",
+        remedy: CONFLICT_REMEDY,
+        is_image_at_fault: true,
+        ..RULE
     },
     Rule {
         id: "no-curl",
-        marks: &["rdmaprep: the image has no curl"],
-        beside: &[],
+        mark: Said(&["the image has no curl"]),
         summary: "the image cannot fetch the repository's key",
         remedy: "install curl in the base image first",
+        is_image_at_fault: true,
+        ..RULE
     },
     Rule {
         id: "base-not-found",
-        marks: &["pull access denied"],
-        beside: &[],
+        mark: Line(&["pull access denied"]),
         summary: "the base image is not there and cannot be pulled",
         remedy: "docker login REGISTRY, or docker pull the base image first",
+        ..RULE
     },
     Rule {
         id: "no-bridge",
-        marks: &["could not find bridge"],
-        beside: &[],
+        mark: Line(&["could not find bridge"]),
         summary: "the engine has no bridge network",
         remedy: "add --network host",
+        ..RULE
     },
 ];
 
 /// Finds the cause in the lines of a log.
 pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -> Option<Cause> {
+    let all = || lines.clone().into_iter().filter(|line| !is_command(line));
+    let has = |line: &str, marks: &[&str]| marks.iter().all(|mark| contains_ignoring_case(line, mark));
+    let says_nothing = !all().any(|line| own_sentence(line).is_some());
     RULES.iter().find_map(|rule| {
-        let has = |line: &&str| rule.marks.iter().all(|mark| contains_ignoring_case(line, mark));
-        let line = lines.clone().into_iter().find(has)?;
-        let says = |text: &&&str| lines.clone().into_iter().any(|line| contains_ignoring_case(line, text));
-        if !rule.beside.is_empty() && rule.beside.iter().find(says).is_none() {
+        let line = match &rule.mark {
+            Said(marks) => all().find(|line| own_sentence(line).is_some_and(|said| has(said, marks))),
+            Line(marks) => all().find(|line| has(line, marks)),
+            Elsewhere(marks) => all().find(|line| says_nothing && has(line, marks)),
+        }?;
+        let stands = |texts: &&[&str]| all().any(|line| texts.iter().any(|text| contains_ignoring_case(line, text)));
+        if !rule.beside.iter().all(stands) {
             return None;
         }
-        // The build's own sentence says which package or address it was.
-        let said = line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end());
+        // The build's own sentence, or apt's, says which package or address it was.
+        let said = own_sentence(line).or_else(|| line.split_once("E: ").map(|(_, said)| said.trim_end()));
         let summary = said.map_or(rule.summary.to_owned(), |said| format!("{}: {said}", rule.summary));
-        let is_image_at_fault = matches!(rule.id, "swap-removes-package" | "apt-conflict" | "rpm-conflict" | "no-curl");
-        Some(Cause { id: rule.id, summary, remedy: rule.remedy, line: line.trim().to_owned(), is_image_at_fault })
+        let (line, is_image_at_fault) = (line.trim().to_owned(), rule.is_image_at_fault);
+        Some(Cause { id: rule.id, summary, remedy: rule.remedy, line, is_image_at_fault })
     })
+}
+
+/// Builders print a step's command before they run it, and it holds every sentence that it could say.
+fn is_command(line: &str) -> bool {
+    line.contains("rdmaprep: $1")
+}
+
+/// What rdmaprep's own build says in a line.
+fn own_sentence(line: &str) -> Option<&str> {
+    line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end())
 }
 
 /// The kernel, Go and apt write the same complaint in different cases.
@@ -219,20 +392,59 @@ mod tests {
         assert_eq!(explain_build_log(log).unwrap().id, "no-space");
     }
 
+    /// What apt complains of beside the build's own sentence decides whose fault it is.
     #[test]
-    fn a_missing_network_is_not_a_conflict() {
+    fn causes_of_apt_builds() {
         let conflict = "rdmaprep: apt cannot put these packages together";
-        let cause = explain_build_log([conflict]).unwrap();
-        assert_eq!((cause.id, cause.is_image_at_fault), ("apt-conflict", true));
-        let offline = ["W: Failed to fetch http://m/InRelease  Temporary failure resolving 'm'", conflict];
-        let cause = explain_build_log(offline).unwrap();
-        assert_eq!((cause.id, cause.is_image_at_fault), ("apt-source-unreachable", false));
+        let offline = "W: Failed to fetch http://m/InRelease  Temporary failure resolving 'm'";
+        let unsigned = "W: GPG error: http://m jammy InRelease: NO_PUBKEY A4B469963BF863CC";
+        let lacks = " libibverbs1 : Depends: libnl-3-200 (>= 3.2.7) but it is not installable";
+        let pinned = " libibverbs-dev : Depends: libibverbs1 (= 2307mlnx47) but 44.1-2 is to be installed";
+        let going_on = "rdmaprep: an apt source of the image cannot be used; going on without it";
+        let unusable =
+            "rdmaprep: http://m/erdma/apt/ubuntu jammy/erdma cannot be used: no such suite, or not signed by its key";
+        let none = "rdmaprep: none of the packages is in the apt sources of the image: can they be reached?";
+        let one = "rdmaprep: package ibverbs-utils is not in the apt sources of the image";
+        let typo = "E: Unable to locate package perftets";
+        for (log, id, is_image_at_fault) in [
+            (vec![conflict], "apt-conflict", true),
+            (vec![pinned, conflict], "apt-conflict", true),
+            (vec![offline, lacks, conflict], "apt-source-unreachable", false),
+            // That a source was not reached does not put two packages at odds.
+            (vec![offline, pinned, conflict], "apt-conflict", true),
+            (vec![unsigned, going_on, lacks, conflict], "apt-source-unusable", true),
+            (vec![unsigned, going_on, pinned, conflict], "apt-conflict", true),
+            (vec![unsigned, going_on, typo, conflict], "apt-source-unusable", true),
+            (vec![typo, conflict], "package-missing", false),
+            (vec!["E: Package 'x' has no installation candidate", conflict], "package-missing", false),
+            (vec![unsigned, unusable], "key-mismatch", false),
+            (vec!["W: BADSIG 1", unusable], "key-mismatch", false),
+            (vec!["E: The repository 'x' does not have a Release file.", unusable], "suite-missing", false),
+            (vec![unusable], "mirror-unusable", false),
+            (vec![offline, none], "apt-source-unreachable", false),
+            (vec![unsigned, one], "apt-source-unusable", true),
+            (vec![one], "package-missing", true),
+            (
+                vec!["rdmaprep: libibverbs1 39.0 from the apt sources of the image", unsigned, conflict],
+                "apt-conflict",
+                true,
+            ),
+            // Of a build that is not rdmaprep's only the program's own words are known.
+            (vec![unsigned], "key-mismatch", false),
+            (vec!["E: The repository 'x' does not have a Release file."], "suite-missing", false),
+        ] {
+            let cause = explain_build_log(log.iter().copied()).unwrap();
+            assert_eq!((cause.id, cause.is_image_at_fault), (id, is_image_at_fault), "{log:?}");
+        }
+        let cause = explain_build_log([typo, conflict]).unwrap();
+        assert!(cause.summary.ends_with(": Unable to locate package perftets"), "{}", cause.summary);
     }
 
     #[test]
     fn causes_of_rpm_builds() {
         let conflict = "rdmaprep: dnf cannot put these packages together";
         let unreachable = "Error: Failed to download metadata for repo 'base': Cannot download repomd.xml";
+        let nowhere = "rdmaprep: package perftets is in no repository";
         for (log, id, is_image_at_fault) in [
             (
                 vec!["curl: (22) 404", "rdmaprep: there is no repository at http://m/erdma/yum/x/"],
@@ -243,16 +455,33 @@ mod tests {
             (vec!["rdmaprep: a-1.rpm is not signed by the key of the repository"], "key-mismatch", false),
             (vec![unreachable, conflict], "rpm-source-unreachable", false),
             (
-                vec![unreachable, "rdmaprep: the yum repositories of the image have none of the packages: can"],
+                vec![unreachable, "rdmaprep: none of the packages is in the yum repositories of the image: can"],
                 "rpm-source-unreachable",
                 false,
             ),
+            (vec!["rdmaprep: package libibverbs is not in the yum repositories of the image"], "package-missing", true),
+            (vec!["rdmaprep: none of the packages is in http://m/erdma/yum/x/"], "package-missing", false),
             (vec!["rdmaprep: a-1.rpm is not signed by the key that was given"], "key-mismatch", false),
+            (vec![nowhere], "package-missing", false),
+            (vec![unreachable, nowhere], "rpm-source-unreachable", false),
             (vec![conflict], "rpm-conflict", true),
             (vec![unreachable, "rdmaprep: the swap would remove x, which"], "swap-removes-package", true),
         ] {
             let cause = explain_build_log(log.iter().copied()).unwrap();
             assert_eq!((cause.id, cause.is_image_at_fault), (id, is_image_at_fault), "{log:?}");
+        }
+    }
+
+    /// Builders print the command of a step, which has every sentence in it.
+    #[test]
+    fn a_printed_command_says_nothing() {
+        for line in [
+            "#5 [2/2] RUN set -eu;     fail() { echo \"rdmaprep: $1\" >&2; exit 1; };     x || fail \"$repo gave no package index\"; fail \"the swap would remove $p\"",
+            "Step 2/3 : RUN set -eu;     fail() { echo \"rdmaprep: $1\" >&2; exit 1; };     fail \"apt cannot put these packages together\"",
+        ] {
+            assert_eq!(explain_build_log([line]), None);
+            let cause = explain_build_log([line, "#5 1.2 rdmaprep: the image has no curl to fetch x with"]).unwrap();
+            assert_eq!(cause.id, "no-curl");
         }
     }
 

@@ -3,8 +3,8 @@
 //! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
 //! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
 
-use crate::fabric::Origin;
 use crate::fabric::yum::rpm_architecture;
+use crate::fabric::{OWN_NAMES, Origin};
 use crate::plan::{SwapPlan, WithoutOffer};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -32,6 +32,7 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
     let constants = context! {
         packages_from => packages_from(plan),
         leaving => leaving(plan),
+        own_names => OWN_NAMES,
         version => env!("CARGO_PKG_VERSION"),
         removable,
         family,

@@ -340,7 +340,7 @@ fn roce_chooses_by_what_is_there() {
     assert_eq!(plan_swap(&good().facts(), None, &ROCE, &more).unwrap().userspace, Userspace::Inbox);
     more.userspace = Some(Userspace::Keep);
     let error = plan_swap(&good().facts(), None, &ROCE, &more).unwrap_err().to_string();
-    assert_eq!(error, "--package does not go with --userspace keep");
+    assert_eq!(error, "--package does not go with --userspace keep\n  leave one of them out");
 }
 
 #[test]
@@ -356,8 +356,30 @@ fn options_that_do_not_go_together() {
     assert!(error(&ROCE, &with(vpc, Userspace::Doca)).contains("--vpc does not go with"));
     let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
     assert!(error(&ERDMA, &with(doca, Userspace::Vendor)).contains("--doca-version does not go with"));
-    let key = SwapOptions { key: Some(KeyFile { content: vec![0x99] }), ..userspace(Userspace::Keep) };
-    assert!(error(&ROCE, &key).contains("--key does not go with"));
+    let key = SwapOptions {
+        key: Some(KeyFile { path: "vendor.key".into(), content: vec![0x99] }),
+        ..userspace(Userspace::Keep)
+    };
+    assert!(error(&ROCE, &key).contains("--key does not go with --userspace keep"));
+    let proxy = SwapOptions { apt_proxy: Some("http://p.example.com:1".into()), ..userspace(Userspace::Keep) };
+    assert!(error(&ROCE, &proxy).contains("--apt-proxy does not go with --userspace keep"));
+    // Of a choice that the user did not make it says whose it was.
+    let mirror = RepositoryChoice { mirror: Some("http://m.example.com/x".into()), ..RepositoryChoice::default() };
+    let unchosen = SwapOptions { repository: mirror.clone(), ..SwapOptions::default() };
+    let kept = plan_swap(&Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").facts(), None, &ROCE, &unchosen);
+    let said = kept.unwrap_err().to_string();
+    assert!(
+        said.starts_with(
+            "--mirror does not go with the userspace that the image would get, keep: what it has is right\n"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("--userspace: RoCE on mlx5 has keep, inbox, doca"), "{said}");
+    let more = SwapOptions { extra_packages: vec!["perftest".into()], ..unchosen };
+    assert!(error(&ROCE, &more).contains("would get, inbox: further packages are asked for\n"));
+    let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
+    let said = error(&ERDMA, &SwapOptions { repository: doca, ..SwapOptions::default() });
+    assert!(said.contains("would get, vendor: there is no other\n"), "{said}");
 }
 
 #[test]
@@ -385,7 +407,7 @@ fn with_every_option() {
     );
     let options = SwapOptions {
         repository: RepositoryChoice { vpc: true, ..RepositoryChoice::default() },
-        key: Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() }),
+        key: Some(KeyFile { path: "vendor.key".into(), content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() }),
         apt_proxy: Some("http://cache.example.com:3142".into()),
         build_args: vec!["RES_OPTIONS".into(), "http_proxy".into()],
         extra_packages: vec!["perftest".into()],
@@ -460,8 +482,11 @@ fn what_cannot_be_planned_is_said() {
     let mut facts = good();
     facts.config.user = "a b".into();
     assert!(matches!(error(&facts, &options), PlanError::User(_)));
-    let bad_key = SwapOptions { key: Some(KeyFile { content: b"<html>404".to_vec() }), ..options.clone() };
-    assert!(matches!(error(&good(), &bad_key), PlanError::Key(_)));
+    let bad_key = SwapOptions {
+        key: Some(KeyFile { path: "vendor.key".into(), content: b"<html>404".to_vec() }),
+        ..options.clone()
+    };
+    assert!(matches!(error(&good(), &bad_key), PlanError::Key { .. }));
     let bad_package = SwapOptions { extra_packages: vec!["a;b".into()], ..options.clone() };
     assert!(matches!(error(&good(), &bad_package), PlanError::PackageName(_)));
     let secret = SwapOptions { apt_proxy: Some("http://u:s3cret@proxy:1".into()), ..options };

@@ -153,7 +153,7 @@ fn rocky_9_with_every_option() {
             vpc: false,
             ..Default::default()
         },
-        key: Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() }),
+        key: Some(KeyFile { path: "vendor.key".into(), content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() }),
         build_args: vec!["RES_OPTIONS".into(), "http_proxy".into()],
         extra_packages: vec!["perftest".into()],
         base_repos: vec!["http://vault.example.com/9.3/BaseOS/x86_64/os/".into()],
@@ -233,8 +233,9 @@ fn what_cannot_be_planned_is_said() {
     let options = SwapOptions::default();
     let error = refused(&plain("centos", "8", "amd64", "microdnf"), &options);
     assert_eq!(error, PlanError::NoYum("microdnf"));
-    let binary = SwapOptions { key: Some(KeyFile { content: vec![0x99, 1] }), ..options.clone() };
-    assert_eq!(refused(&good(), &binary), PlanError::BinaryKey);
+    let binary =
+        SwapOptions { key: Some(KeyFile { path: "vendor.key".into(), content: vec![0x99, 1] }), ..options.clone() };
+    assert_eq!(refused(&good(), &binary), PlanError::BinaryKey("vendor.key".into()));
     let proxy = SwapOptions { apt_proxy: Some("http://cache:3142".into()), ..options.clone() };
     assert!(matches!(refused(&good(), &proxy), PlanError::OtherManager { option: "--apt-proxy", .. }));
     for bad in ["ftp://x", "http://", "http://h/$(id)", "http://h/a b", "http://u:s3cret@h/"] {
@@ -298,7 +299,8 @@ fn package_files() {
         assert!(!text.lines().any(|line| line.contains(fetching) && !line.contains("rm -f")), "{fetching}:\n{text}");
     }
     insta::assert_snapshot!(text);
-    options.key = Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
+    options.key =
+        Some(KeyFile { path: "vendor.key".into(), content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
     let yum = ofed("centos", "7", "amd64", "yum");
     insta::assert_snapshot!("package_files_with_a_key_and_yum", dockerfile_for(&ERDMA, &yum, &options));
     // Another version of a dependency is asked for than the image has.
@@ -353,7 +355,7 @@ fn package_files_that_do_not_do() {
     let ubuntu = Fixture::good().facts();
     let said = refused(&ubuntu, &offered(&FILES, "44.1-2")).to_string();
     assert!(said.contains("librdmacm.rpm: it is an rpm package, and the packages of the image are Debian's"), "{said}");
-    let key = Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
+    let key = Some(KeyFile { path: "vendor.key".into(), content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
     let error = refused(&ubuntu, &SwapOptions { key, ..offered(&FILES, "44.1-2") });
     assert!(matches!(error, PlanError::OtherManager { option: "--key", .. }), "{error}");
 }
@@ -375,7 +377,13 @@ fn roce_with_the_distributions_own() {
         ("--no-gpg-check", SwapOptions { no_gpg_check: true, ..inbox.clone() }),
         (
             "--key",
-            SwapOptions { key: Some(KeyFile { content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----".to_vec() }), ..inbox },
+            SwapOptions {
+                key: Some(KeyFile {
+                    path: "vendor.key".into(),
+                    content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----".to_vec(),
+                }),
+                ..inbox
+            },
         ),
     ] {
         assert_eq!(plan_swap(&facts, None, &ROCE, &more), Err(PlanError::NotWith { option, userspace: "inbox" }));

@@ -262,6 +262,28 @@ fn a_missing_dependency_comes_from_the_base_repository() {
     assert!(!repos.contains("more/base"), "it was for the build alone: {repos}");
 }
 
+/// A further package that the vendor's repository does not have: it comes from the others, or the build fails.
+#[test]
+fn further_packages_are_asked_for_everywhere() {
+    if !rpm_rig() {
+        return;
+    }
+    let (mirror, mut image_names) = (Mirror::of("repo-rpm"), Names::new());
+    let tag = image_names.unique("rpm-further");
+    let further = ["--package", "libnl3-extra"];
+    run(build_from(IMAGE, &tag, &mirror, "erdma").args(further)).expect(4).says("--base-repo URL");
+    let base = mirror.address.replace("/erdma", "/more/base/");
+    let from_base = ["--base-repo", &base];
+    run(build_from(IMAGE, &tag, &mirror, "erdma").args(from_base).args(["--package", "perftets"]))
+        .expect(4)
+        .says("no repository has a package that was asked for: package perftets is in no repository")
+        .says("--package");
+    assert!(must("docker", &["images", "-q", &tag]).is_empty());
+    run(build_from(IMAGE, &tag, &mirror, "erdma").args(from_base).args(further)).expect(0).prints("libnl3-extra");
+    assert_eq!(in_container(&tag, "rpm -q libnl3-extra"), "libnl3-extra-1-1.noarch\n");
+    assert_swapped(&tag);
+}
+
 /// Podman's builder takes the same Dockerfile.
 #[test]
 fn buildah_builds_the_same_dockerfile() {
@@ -496,6 +518,8 @@ fn roce_keeps_or_takes_the_distributions_own() {
         "echo yum > /etc/dnf/vars/folder".to_owned(),
         repo("base", &format!("{erdma}/$folder/alinux/$releasever/unsigned/$basearch/")),
         repo("erdma", &format!("{more}/later/")),
+        // The vendor's by another's hand: what it offers is for the other fabric.
+        repo("alibaba", &format!("{erdma}/yum/alinux/3/erdma/x86_64/")),
         "mkdir -p /etc/dnf/plugins; echo 'libibverbs-0:1.0-1.*' > /etc/dnf/plugins/versionlock.list".to_owned(),
     ];
     // A later build of Mellanox's in a repository that does not say whose it is.
@@ -515,7 +539,7 @@ fn roce_keeps_or_takes_the_distributions_own() {
     );
     assert!(left.starts_with("libibverbs-44.1-2.x86_64\nlibrdmacm-44.1-2.x86_64\nucx-"), "{left}");
     assert!(left.contains("libmlx5-rdmav34.so") && !left.contains("libibverbs-0:"), "{left}");
-    for gone in ["mellanox", "erdma.repo", "mlnx", "tmp."] {
+    for gone in ["mellanox", "erdma.repo", "alibaba.repo", "mlnx", "tmp."] {
         assert!(!left.contains(gone), "{gone}: {left}");
     }
     run(rdmaprep().args(["check", "--target", "cce", &tag])).expect(0);

@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["facts", "sysfs"]),
     ("devices", &["agent", "facts", "sysfs"]),
     ("loopback", &["agent", "devices", "facts", "sysfs"]),
-    ("inspect", &["distro", "facts", "image", "nccl_settings", "units", "versions"]),
+    ("inspect", &["distro", "fabric", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image", "targets", "versions"]),
     ("package_file", &["facts", "inspect"]),
     ("plan", &["fabric", "facts", "image", "inspect", "package_file"]),

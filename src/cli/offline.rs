@@ -9,19 +9,24 @@ use std::path::Path;
 /// Reads every package file of a directory; what lies deeper is not looked at.
 pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
     let failed = |source| CliError::File { path: directory.display().to_string(), source };
-    let mut offered = OfferedFiles::default();
+    let mut offered = OfferedFiles { directory: directory.display().to_string(), ..OfferedFiles::default() };
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !(name.ends_with(".deb") || name.ends_with(".rpm")) || !path.is_file() {
+        if !(name.ends_with(".deb") || name.ends_with(".rpm")) {
             continue;
         }
-        match File::open(&path).map_err(Into::into).and_then(read_package_file) {
+        // A pipe would be waited for.
+        let opened = std::fs::metadata(&path).map(|metadata| metadata.is_file()).and_then(|is_file| match is_file {
+            true => File::open(&path),
+            false => Err(std::io::Error::other("it is no file")),
+        });
+        match opened.map_err(Into::into).and_then(read_package_file) {
             Ok(file) => drop(offered.packages.insert(name, file)),
             Err(error) => drop(offered.unusable.insert(name, error.to_string())),
         }
     }
-    if offered == OfferedFiles::default() {
+    if offered.packages.is_empty() && offered.unusable.is_empty() {
         return Err(CliError::Usage(format!(
             "{}: there is no .deb or .rpm file in it\n  put the fabric's packages there, and what they depend on",
             directory.display()

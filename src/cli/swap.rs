@@ -181,7 +181,7 @@ impl SwapArgs {
         let key = match &self.key {
             Some(path) => {
                 let failed = |source| CliError::File { path: path.display().to_string(), source };
-                Some(KeyFile { content: std::fs::read(path).map_err(failed)? })
+                Some(KeyFile { path: path.display().to_string(), content: std::fs::read(path).map_err(failed)? })
             }
             None => None,
         };

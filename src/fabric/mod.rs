@@ -81,6 +81,15 @@ pub struct SupportedDistro {
     pub architectures: &'static [&'static str],
 }
 
+/// What this program names its apt lists, pins and keys and its yum repositories in an image after.
+pub const OWN_NAMES: [&str; 3] = ["erdma", "mlx5", "doca"];
+
+/// The one of [`OWN_NAMES`] that a list, pin, key or repository in an image has.
+pub fn own_name(path: &str) -> Option<&'static str> {
+    let stem = path.rsplit('/').next()?.split('.').next();
+    OWN_NAMES.into_iter().find(|name| Some(*name) == stem)
+}
+
 /// Every fabric known.
 pub static FABRICS: [&Fabric; 2] = [&erdma::ERDMA, &roce::ROCE];
 
@@ -325,7 +334,8 @@ impl Fabric {
         Err(RepositoryError::NotItsUserspace { title: self.title, userspace: userspace.id(), known })
     }
 
-    fn known_userspaces(&self) -> String {
+    /// Their words on the command line, as one line.
+    pub fn known_userspaces(&self) -> String {
         self.userspaces.iter().map(|userspace| userspace.id()).collect::<Vec<_>>().join(", ")
     }
 
@@ -363,10 +373,20 @@ impl Fabric {
 }
 
 fn check_mirror(mirror: &str) -> Result<&str, RepositoryError> {
-    let bad = || RepositoryError::BadMirror(mirror.to_owned());
-    let host = mirror.strip_prefix("http://").or_else(|| mirror.strip_prefix("https://")).ok_or_else(bad)?;
+    check_address(mirror).map(|mirror| mirror.trim_end_matches('/')).map_err(RepositoryError::BadMirror)
+}
+
+/// An address that may stand in a Dockerfile: http or https, without credentials and without what a shell reads.
+///
+/// # Errors
+/// What may be shown of it: nothing that stands before an `@`, which can be a password.
+pub fn check_address(address: &str) -> Result<&str, String> {
+    let rest = ["http://", "https://"].iter().find_map(|scheme| address.strip_prefix(scheme));
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]%+".contains(c);
-    if host.is_empty() || !host.chars().all(plain) { Err(bad()) } else { Ok(mirror.trim_end_matches('/')) }
+    match rest {
+        Some(rest) if !rest.is_empty() && rest.chars().all(plain) => Ok(address),
+        Some(_) | None => Err(address.rsplit('@').next().unwrap_or_default().to_owned()),
+    }
 }
 
 fn is_suite(suite: &str) -> bool {
@@ -421,6 +441,19 @@ mod tests {
         assert!(no_distro.to_string().contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{no_distro}");
     }
 
+    /// What a swap wrote is found again, whichever fabric and repository it was for.
+    #[test]
+    fn names_in_an_image() {
+        let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..Default::default() };
+        let doca = doca::apt_repository(parse_os_release(JAMMY).as_ref(), "amd64", &doca).unwrap();
+        for name in FABRICS.iter().map(|fabric| fabric.driver).chain([doca.name]) {
+            assert_eq!(own_name(&format!("/etc/apt/sources.list.d/{name}.list")), Some(name));
+            assert_eq!(own_name(&format!("etc/apt/preferences.d/{name}")), Some(name));
+        }
+        assert_eq!(own_name("/etc/apt/sources.list.d/my-erdma.list"), None);
+        assert_eq!(own_name("/etc/apt/sources.list"), None);
+    }
+
     #[test]
     fn mirror_and_suite_together_open_any_distribution() {
         let debian = "ID=debian\nVERSION_ID=12\n";
@@ -452,9 +485,18 @@ mod tests {
 
     #[test]
     fn addresses_that_could_break_a_dockerfile_are_refused() {
-        for bad in ["ftp://x", "http://", "http://u:p@h/", "http://h/$(id)", "http://h/a b", "http://h/'"] {
+        for (bad, shown) in [
+            ("ftp://x", "ftp://x"),
+            ("http://", "http://"),
+            ("http://h/$(id)", "http://h/$(id)"),
+            ("http://h/a b", "http://h/a b"),
+            ("http://h/'", "http://h/'"),
+            // The credentials are not shown.
+            ("http://u:p@h/", "h/"),
+            ("u:p@ss@h", "h"),
+        ] {
             let choice = RepositoryChoice { mirror: Some(bad.into()), suite: Some("a/b".into()), ..Default::default() };
-            assert_eq!(repository(JAMMY, "amd64", choice), Err(RepositoryError::BadMirror(bad.into())), "{bad}");
+            assert_eq!(repository(JAMMY, "amd64", choice), Err(RepositoryError::BadMirror(shown.into())), "{bad}");
         }
         let choice =
             RepositoryChoice { mirror: Some("http://h".into()), suite: Some("a b".into()), ..Default::default() };

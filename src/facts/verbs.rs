@@ -1,6 +1,6 @@
 //! libibverbs, its providers and their configuration.
 
-use super::AptSource;
+use super::{AptSource, YumRepo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,11 +20,13 @@ pub struct VerbsFacts {
     pub driver_files: Vec<DriverFile>,
     /// Whether `ibv_devinfo` knows the eRDMA transport, as only the vendor's build does; `None` without `ibv_devinfo`.
     pub erdma_transport: Option<bool>,
-    /// apt sources that name an eRDMA repository.
+    /// apt sources that name an eRDMA repository, or that a swap by rdmaprep wrote.
     pub vendor_sources: Vec<AptSource>,
+    /// The same of yum repositories.
+    #[serde(default)]
+    pub vendor_repos: Vec<YumRepo>,
     /// Packages that `/etc/apt/preferences.d/erdma` pins, or an entry of rdmaprep's in a list of versionlock, with their
-    /// versions: a swap by rdmaprep asserted that they came
-    /// from the vendor's repository.
+    /// versions: a swap by rdmaprep asserted that they came from the vendor's repository.
     pub pinned: BTreeMap<String, String>,
 }
 

@@ -34,7 +34,7 @@ pub fn load_ofed(
     packages: &PackageFacts,
     config: &ConfigFacts,
 ) -> OfedFacts {
-    let apt_sources = load_sources(fs, names_ofed_repository);
+    let apt_sources = load_sources(fs, |_, address| names_ofed_repository(address));
     OfedFacts {
         packages: packages
             .all_installed()
@@ -45,7 +45,7 @@ pub fn load_ofed(
             .collect(),
         apt_keys: load_keys(fs, &apt_sources),
         apt_sources,
-        yum_repos: yum::load_repos(fs, names_ofed_repository),
+        yum_repos: yum::load_repos(fs, |repo| names_ofed_repository(&repo.url)),
         directories: load_directories(fs, survey, loader, packages),
         stacks: stacks::load_stacks(fs, config),
         loader_configs: fs
@@ -74,11 +74,11 @@ fn names_ofed_repository(text: &str) -> bool {
     text.contains("mellanox") || text.contains("mlnx") || text.contains("/doca/")
 }
 
-/// apt sources with an entry whose address `is_wanted`.
-pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str) -> bool) -> Vec<AptSource> {
+/// apt sources with an entry whose path and address `is_wanted`.
+pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<AptSource> {
     let mut paths = vec![SOURCES_LIST.to_owned()];
     paths.extend(fs.list(SOURCES_DIR).into_iter().map(|name| format!("{SOURCES_DIR}/{name}")));
-    paths.iter().filter_map(|path| parse_source(path, &fs.text(path)?, &is_wanted)).collect()
+    paths.iter().filter_map(|path| parse_source(path, &fs.text(path)?, |address| is_wanted(path, address))).collect()
 }
 
 /// Reads one apt source file, one-line or deb822 style. `None`: it names no wanted repository.

@@ -6,7 +6,8 @@
 use super::loader::Loader;
 use super::packages::Owners;
 use super::survey::Survey;
-use super::{absolute, ofed};
+use super::{absolute, ofed, yum};
+use crate::fabric::own_name;
 use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary, VerbsPlace};
 use crate::image::rootfs::{Kept, Node, RootFs};
 use crate::image::scan::{Hit, Marker, Scanned};
@@ -115,7 +116,10 @@ pub fn load_verbs(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners:
             })
             .collect(),
         erdma_transport: hits(fs, DEVINFO).map(|hits| hits.iter().any(|hit| hit.marker == Marker::ErdmaTransport)),
-        vendor_sources: ofed::load_sources(fs, |address| address.contains("/erdma/apt")),
+        vendor_sources: ofed::load_sources(fs, |path, address| {
+            own_name(path).is_some() || address.contains("/erdma/apt")
+        }),
+        vendor_repos: yum::load_repos(fs, |repo| own_name(&repo.path).is_some() || repo.url.contains("/erdma/yum")),
         pinned: load_pins(fs),
     }
 }

@@ -13,15 +13,15 @@ pub fn wants(path: &str) -> bool {
     path.ends_with(".repo") && DIRECTORIES.iter().any(|directory| path.starts_with(directory))
 }
 
-/// Sections with an address that `is_wanted`, by file and in the file's order.
-pub fn load_repos(fs: &RootFs, is_wanted: impl Fn(&str) -> bool) -> Vec<YumRepo> {
+/// Sections that are `is_wanted`, by file and in the file's order.
+pub fn load_repos(fs: &RootFs, is_wanted: impl Fn(&YumRepo) -> bool) -> Vec<YumRepo> {
     let mut repos = Vec::new();
     for directory in DIRECTORIES {
         for name in fs.list(directory).into_iter().filter(|name| name.ends_with(".repo")) {
             let path = format!("{directory}/{name}");
             let text = fs.text(&path).unwrap_or_default();
             let (wanted, other): (Vec<_>, Vec<_>) =
-                parse_repos(&absolute(&path), &text).into_iter().partition(|repo| is_wanted(&repo.url));
+                parse_repos(&absolute(&path), &text).into_iter().partition(&is_wanted);
             repos.extend(wanted.into_iter().map(|repo| YumRepo { shared: !other.is_empty(), ..repo }));
         }
     }

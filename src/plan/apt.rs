@@ -2,7 +2,7 @@
 
 use super::offline::{Wanted, choose_files};
 use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
-use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, Userspace, doca};
+use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, Userspace, doca, own_name};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::inspect::packages::{Dependency, parse_depends};
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,6 +232,10 @@ fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<
             entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
         }
     }
+    entries.retain(|(path, _)| !files.contains(path));
+    // The keys of those lists.
+    let names: Vec<&str> = files.iter().filter_map(|path| own_name(path)).collect();
+    files.extend(names.iter().flat_map(|name| ["asc", "gpg"].map(|form| format!("/etc/apt/keyrings/{name}.{form}"))));
     files.extend(facts.ofed.apt_keys.iter().cloned());
     // A configuration file of a package is left to dpkg; the others are nobody's.
     files.extend(facts.verbs.driver_files.iter().filter(|file| file.package.is_none()).map(|file| file.path.clone()));

@@ -8,12 +8,12 @@ mod rpm;
 pub mod userspace;
 
 use crate::fabric::{
-    Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace,
+    Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace, check_address,
 };
 use crate::facts::ImageFacts;
 use crate::image::reference::{is_digest, is_image_name, split_tag};
 pub use apt::is_rdma_core;
-use offline::OfferedFiles;
+use offline::{OfferedFiles, OfflineError};
 pub use rpm::{has_package_manager, is_split_provider};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,8 @@ pub struct SwapOptions {
 /// A repository's public key, as the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
+    /// As the user named it.
+    pub path: String,
     pub content: Vec<u8>,
 }
 
@@ -233,11 +235,11 @@ pub enum PlanError {
     #[error("{option} is not for an image with this package manager\n  {instead}")]
     OtherManager { option: &'static str, instead: &'static str },
     #[error(
-        "rpm reads keys as text, and this one is binary\n  make it text: gpg --import KEY && gpg --armor --export > KEY.asc"
+        "--key {0}: rpm reads keys as text, and this one is binary\n  make it text: gpg --no-default-keyring --keyring \"$(realpath {0})\" --armor --export > key.asc"
     )]
-    BinaryKey,
+    BinaryKey(String),
     #[error(
-        "{0:?} is not the address of a repository\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
+        "--base-repo: {0:?} is not the address of a repository\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
     )]
     BaseRepo(String),
     #[error("the image is for {os}/{architecture}; packages exist for linux/amd64 and linux/arm64")]
@@ -246,39 +248,36 @@ pub enum PlanError {
     Nameless(String),
     #[error("the image's user {0:?} cannot be written in a Dockerfile")]
     User(String),
-    #[error("{option} does not go with --userspace {userspace}")]
+    #[error("{option} does not go with --userspace {userspace}\n  leave one of them out")]
     NotWith { option: &'static str, userspace: &'static str },
+    #[error(
+        "{option} does not go with the userspace that the image would get, {userspace}: {reason}\n  leave it out, or name another userspace with --userspace: {title} has {known}"
+    )]
+    NotWithDefault { option: &'static str, userspace: &'static str, reason: String, title: &'static str, known: String },
     #[error(
         "what the image has cannot stay: {0}\n  --userspace inbox takes the distribution's packages, --userspace doca NVIDIA's"
     )]
     NotSound(String),
-    #[error("the directory does not hold what the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
-    Offline { missing: Vec<String>, unusable: Vec<String> },
+    #[error("{directory}: {error}")]
+    Offline { directory: String, error: OfflineError },
     #[error(
         "NVIDIA's packages are not swapped into an image of rpm packages by this version\n  take the distribution's with --userspace inbox, or give DOCA's as files with --offline DIR"
     )]
     DocaRpm,
-    #[error("the files are of different builds: {0} and {1}\n  take all of them from one")]
-    OfflineMixed(String, String),
-    #[error("{0} is a Mellanox build, which drives no {1} device\n  take the vendor's packages")]
-    OfflineMellanox(String, &'static str),
-    #[error("{file} brings no {driver} provider\n  it is not the build that the fabric needs")]
-    OfflineProvider { file: String, driver: String },
-    #[error("{0:?} is not an OpenPGP public key")]
-    Key(String),
-    #[error("{0:?} is not a package name")]
+    #[error(
+        "--key {path}: it is not an OpenPGP public key: it starts with {start:?}\n  give the key that signs the repository, as text or binary"
+    )]
+    Key { path: String, start: String },
+    #[error(
+        "{0:?} is not a package name\n  --package, and packages of a recipe, take the name of one package, such as perftest"
+    )]
     PackageName(String),
     #[error("{0:?} is not a build argument\n  an example is --build-arg NAME=VALUE")]
     BuildArg(String),
     #[error(
-        "the apt proxy {0:?} is not an address without credentials\n  credentials would stay in the image: give them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
+        "--apt-proxy: {0:?} is not an address without credentials\n  credentials would stay in the image: give them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
     )]
     AptProxy(String),
-}
-
-/// More lines for an error's text.
-fn lines(label: &str, items: &[String]) -> String {
-    items.iter().map(|item| format!("\n  {label}: {item}")).collect()
 }
 
 /// Plans the swap of an image's RDMA userspace. `name` is what `FROM` should say, where the user gave a name.
@@ -314,7 +313,7 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
         && !key.is_key()
     {
         let start: String = String::from_utf8_lossy(&key.content).chars().take(40).collect();
-        return Err(PlanError::Key(start));
+        return Err(PlanError::Key { path: key.path.clone(), start });
     }
     if let Some(name) = options.extra_packages.iter().find(|name| !is_package_name(name)) {
         return Err(PlanError::PackageName(name.clone()));
@@ -326,16 +325,7 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
     if let Some(name) = options.build_args.iter().find(|name| !is_arg(name)) {
         return Err(PlanError::BuildArg(name.clone()));
     }
-    if let Some(proxy) = &options.apt_proxy {
-        let host = proxy.strip_prefix("http://").or_else(|| proxy.strip_prefix("https://"));
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._:/[]".contains(c);
-        if !host.is_some_and(|host| !host.is_empty() && host.chars().all(plain)) {
-            // The address may hold a password: only its host is shown.
-            let shown = proxy.rsplit('@').next().unwrap_or_default().to_owned();
-            return Err(PlanError::AptProxy(shown));
-        }
-    }
-    Ok(())
+    options.apt_proxy.iter().try_for_each(|proxy| check_address(proxy).map(drop)).map_err(PlanError::AptProxy)
 }
 
 /// Names of the build arguments that the Dockerfile must declare.

@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A directory of package files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfferedFiles {
+    /// As the user named it.
+    pub directory: String,
     /// Name of the file → what it is.
     pub packages: BTreeMap<String, PackageFile>,
     /// Name of the file → why it cannot be used.
@@ -32,6 +34,24 @@ impl OfferedFiles {
             true => Userspace::Inbox,
         }
     }
+}
+
+/// Why the files of a directory do not do.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OfflineError {
+    #[error("it does not hold what the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
+    Lacking { missing: Vec<String>, unusable: Vec<String> },
+    #[error("its files are of different builds: {0} and {1}\n  take all of them from one")]
+    Mixed(String, String),
+    #[error("{0} is a Mellanox build, which drives no {1} device\n  take the vendor's packages")]
+    Mellanox(String, &'static str),
+    #[error("{file} brings no {driver} provider\n  it is not the build that the fabric needs")]
+    NoProvider { file: String, driver: &'static str },
+}
+
+/// More lines for an error's text.
+fn lines(label: &str, items: &[String]) -> String {
+    items.iter().map(|item| format!("\n  {label}: {item}")).collect()
 }
 
 /// What a swap needs besides what it takes.
@@ -79,6 +99,7 @@ type Entry<'a> = (&'a str, &'a PackageFile);
 /// # Errors
 /// A package or a dependency is missing, or the files are of different builds.
 pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<'_>) -> Result<ChosenFiles, PlanError> {
+    let failed = |error| PlanError::Offline { directory: offered.directory.clone(), error };
     let (usable, unusable) = sort_out(offered, facts);
     let mut missing = Vec::new();
     let mut taken: BTreeMap<&str, Entry<'_>> = BTreeMap::new();
@@ -107,9 +128,9 @@ pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<
         missing = add_dependencies(facts, &usable, &mut taken, wanted.gone);
     }
     if !missing.is_empty() {
-        return Err(PlanError::Offline { missing, unusable });
+        return Err(failed(OfflineError::Lacking { missing, unusable }));
     }
-    check_set(&taken, wanted)?;
+    check_set(&taken, wanted).map_err(failed)?;
 
     let notes = notes_on(&usable, &taken, unusable);
     let sources: BTreeMap<String, String> =
@@ -287,17 +308,17 @@ fn missing_line(what: &str, has: Option<&Package>, file: &PackageFile) -> String
 }
 
 /// Whether the files belong together.
-fn check_set(taken: &BTreeMap<&str, Entry<'_>>, wanted: &Wanted<'_>) -> Result<(), PlanError> {
+fn check_set(taken: &BTreeMap<&str, Entry<'_>>, wanted: &Wanted<'_>) -> Result<(), OfflineError> {
     let driver = wanted.driver;
     let shown = |file: &PackageFile| format!("{} {}", file.package.name, file.package.version);
     let family = || taken.values().map(|(_, file)| file).filter(|file| is_of_the_userspace(file));
     if let Some(first) = family().next()
         && let Some(other) = family().find(|file| file.package.version != first.package.version)
     {
-        return Err(PlanError::OfflineMixed(shown(first), shown(other)));
+        return Err(OfflineError::Mixed(shown(first), shown(other)));
     }
     if let Some(file) = family().find(|file| file.package.is_mlnx_build() && !wanted.takes_mellanox) {
-        return Err(PlanError::OfflineMellanox(shown(file), driver));
+        return Err(OfflineError::Mellanox(shown(file), driver));
     }
     let provider = format!("/lib{driver}-rdmav");
     // rpm's are in libibverbs.
@@ -307,7 +328,7 @@ fn check_set(taken: &BTreeMap<&str, Entry<'_>>, wanted: &Wanted<'_>) -> Result<(
         // A link has no checksum: its target, the library, is beside the directory.
         && file.files.as_ref().is_some_and(|files| !files.iter().any(|path| path.contains(&format!("/lib{driver}.so"))))
     {
-        return Err(PlanError::OfflineProvider { file: (*file_name).to_owned(), driver: driver.to_owned() });
+        return Err(OfflineError::NoProvider { file: (*file_name).to_owned(), driver });
     }
     Ok(())
 }

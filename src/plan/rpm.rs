@@ -5,7 +5,7 @@
 
 use super::offline::{Wanted, choose_files};
 use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
-use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository};
+use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository, check_address};
 use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
 use crate::inspect::packages::{Provided, split_relations};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ pub(super) fn plan(
     let set = plan_set(facts, fabric, userspace, &mut notes);
     note_trust(repository.as_ref(), options, &mut notes);
     note_triggers(facts, &mut notes);
-    let (mut remove_files, remove_entries) = plan_repos(&facts.ofed.yum_repos);
+    let (mut remove_files, remove_entries) = plan_repos(facts.ofed.yum_repos.iter().chain(&facts.verbs.vendor_repos));
     let (remove_directories, loader_configs) = plan_directories(facts, &set.purge, userspace, &mut notes);
     remove_files.extend(loader_configs.iter().cloned());
     let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
@@ -159,18 +159,10 @@ fn check_rpm_options(options: &SwapOptions) -> Result<(), PlanError> {
     if options.apt_proxy.is_some() {
         return Err(PlanError::OtherManager { option: "--apt-proxy", instead: "set HTTP_PROXY for the build" });
     }
-    if options.key.as_ref().is_some_and(|key| !key.is_armoured()) {
-        return Err(PlanError::BinaryKey);
+    if let Some(key) = options.key.as_ref().filter(|key| !key.is_armoured()) {
+        return Err(PlanError::BinaryKey(key.path.clone()));
     }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/%+".contains(c);
-    let is_address = |url: &str| {
-        let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
-        rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(plain))
-    };
-    match options.base_repos.iter().find(|url| !is_address(url)) {
-        Some(url) => Err(PlanError::BaseRepo(url.rsplit('@').next().unwrap_or_default().to_owned())),
-        None => Ok(()),
-    }
+    options.base_repos.iter().try_for_each(|url| check_address(url).map(drop)).map_err(PlanError::BaseRepo)
 }
 
 /// Whether an rpm package is built from rdma-core, or for one build of it.
@@ -241,9 +233,11 @@ fn plan_purge(
 }
 
 /// `.repo` files that go, and sections that go from files which others share.
-fn plan_repos(repos: &[YumRepo]) -> (BTreeSet<String>, Vec<(String, String)>) {
-    let (shared, own): (Vec<_>, Vec<_>) = repos.iter().partition(|repo| repo.shared);
-    let files = own.into_iter().map(|repo| repo.path.clone()).collect();
+fn plan_repos<'a>(repos: impl Iterator<Item = &'a YumRepo>) -> (BTreeSet<String>, Vec<(String, String)>) {
+    let (shared, own): (Vec<_>, Vec<_>) = repos.partition(|repo| repo.shared);
+    let files: BTreeSet<String> = own.into_iter().map(|repo| repo.path.clone()).collect();
+    let shared = shared.into_iter().filter(|repo| !files.contains(&repo.path));
     let plain = |repo: &&YumRepo| !repo.id.chars().any(char::is_control) && !repo.path.chars().any(char::is_control);
-    (files, shared.into_iter().filter(plain).map(|repo| (repo.path.clone(), repo.id.clone())).collect())
+    let entries = shared.filter(plain).map(|repo| (repo.path.clone(), repo.id.clone())).collect();
+    (files, entries)
 }

@@ -24,7 +24,20 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
         None => Userspace::Keep,
     };
     let choice = &options.repository;
-    let not_with = |option| Err(PlanError::NotWith { option, userspace: chosen.id() });
+    let not_with = |option| {
+        let userspace = chosen.id();
+        if options.userspace.is_some() {
+            return Err(PlanError::NotWith { option, userspace });
+        }
+        let reason = match chosen {
+            Userspace::Keep => "what it has is right".to_owned(),
+            Userspace::Inbox if !options.extra_packages.is_empty() => "further packages are asked for".to_owned(),
+            _ if fabric.userspaces.len() == 1 => "there is no other".to_owned(),
+            _ => why_not_sound(facts, fabric).unwrap_or_default(),
+        };
+        let (title, known) = (fabric.title, fabric.known_userspaces());
+        Err(PlanError::NotWithDefault { option, userspace, reason, title, known })
+    };
     match chosen {
         Userspace::Vendor if choice.doca_version.is_some() => return not_with("--doca-version"),
         Userspace::Keep | Userspace::Inbox if choice.mirror.is_some() => return not_with("--mirror"),
@@ -35,6 +48,7 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
         Userspace::Keep | Userspace::Inbox if options.no_gpg_check => return not_with("--no-gpg-check"),
         Userspace::Keep if !options.base_repos.is_empty() => return not_with("--base-repo"),
         Userspace::Keep if !options.extra_packages.is_empty() => return not_with("--package"),
+        Userspace::Keep if options.apt_proxy.is_some() => return not_with("--apt-proxy"),
         Userspace::Vendor | Userspace::Keep | Userspace::Inbox | Userspace::Doca => {}
     }
     if chosen == Userspace::Keep

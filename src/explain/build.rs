@@ -85,6 +85,7 @@ fn is_failure(line: &str) -> bool {
         || line.contains("returned a non-zero code")
         || line.contains("did not complete successfully: exit code")
         || line.starts_with("ERROR: build failed")
+        || line.starts_with("error: the build failed")
         || line.contains("rdmaprep: the swap would remove")
 }
 
@@ -112,6 +113,8 @@ mod tests {
                 true,
                 true,
             ),
+            // This program's own.
+            ("error: the build failed in [2/2] RUN set -eu; with exit code 1: the vendor's mirror", true, true),
             ("# nThread 1 nGpus 1", false, false),
             ("#  Rank  0 Group  0", false, false),
             ("Step by step", false, false),

@@ -261,7 +261,7 @@ const RULES: &[Rule] = &[
         id: "suite-missing",
         mark: Said(&["there is no repository at "]),
         summary: "the mirror has no such directory",
-        remedy: "look into yum/ of the mirror for the distribution's directory, and give its path with --suite PATH",
+        remedy: "look into the mirror for the distribution's directory, and give its path (below yum/, if the mirror is the vendor's) with --suite PATH",
         ..RULE
     },
     Rule {

@@ -360,6 +360,15 @@ fn package_files_that_do_not_do() {
     assert!(matches!(error, PlanError::OtherManager { option: "--key", .. }), "{error}");
 }
 
+/// What NVIDIA's repository writes is named after it, and not after the driver.
+#[test]
+fn roce_with_docas() {
+    let facts = ofed("rocky", "9.3", "amd64", "dnf");
+    let repository = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
+    let options = SwapOptions { userspace: Some(Userspace::Doca), repository, ..SwapOptions::default() };
+    insta::assert_snapshot!(dockerfile_for(&ROCE, &facts, &options));
+}
+
 #[test]
 fn roce_with_the_distributions_own() {
     let inbox = SwapOptions { userspace: Some(Userspace::Inbox), ..SwapOptions::default() };
@@ -371,8 +380,6 @@ fn roce_with_the_distributions_own() {
     let text =
         dockerfile_for(&ROCE, &ofed("centos", "7", "amd64", "yum"), &SwapOptions { base_repos, ..inbox.clone() });
     insta::assert_snapshot!("roce_from_a_given_repository_with_yum", text);
-    let doca = SwapOptions { userspace: Some(Userspace::Doca), ..SwapOptions::default() };
-    assert_eq!(plan_swap(&facts, None, &ROCE, &doca), Err(PlanError::DocaRpm));
     for (option, more) in [
         ("--no-gpg-check", SwapOptions { no_gpg_check: true, ..inbox.clone() }),
         (

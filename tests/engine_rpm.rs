@@ -505,7 +505,7 @@ fn roce_keeps_or_takes_the_distributions_own() {
     let inbox = ["--userspace", "inbox"];
     let tag = image_names.unique("rpm-inbox");
     on_cce(IMAGE, &tag, &inbox).expect(4).says("repositories are not reachable").says("--base-repo URL");
-    on_cce(IMAGE, &tag, &["--userspace", "doca", "--doca-version", "2.10.0"]).expect(2).says("--userspace inbox");
+    on_cce(IMAGE, &tag, &["--userspace", "doca", "--doca-version", "2.10.0"]).expect(2).says("rhel 8 (amd64, arm64)");
     on_cce(IMAGE, &tag, &[&inbox[..], &["--no-gpg-check"]].concat()).expect(2).says("does not go with");
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
     // The distribution's repository, by its release and variables, beside Mellanox's builds and what a swap has left.
@@ -543,6 +543,54 @@ fn roce_keeps_or_takes_the_distributions_own() {
         assert!(!left.contains(gone), "{gone}: {left}");
     }
     run(rdmaprep().args(["check", "--target", "cce", &tag])).expect(0);
+}
+
+/// RoCE: NVIDIA's repository, with its layout and a key of its own, on an image that says that it is Red Hat's.
+#[test]
+fn docas_packages() {
+    if !rpm_rig() {
+        return;
+    }
+    let (mirror, mut image_names) = (Mirror::of("repo-rpm"), Names::new());
+    let base = image_names.unique("rpm-doca-base");
+    derive_image(
+        &base,
+        &format!("FROM {IMAGE}\nRUN printf 'ID=\"rhel\"\\nVERSION_ID=\"8.10\"\\n' > /usr/lib/os-release\n"),
+    );
+    let doca = mirror.address.replace("/erdma", "/doca");
+    let build_on = |base: &str, tag: &str, more: &[&str]| {
+        let mut command = rdmaprep();
+        command.args(["build", base, "-t", tag, "--target", "cce", "--userspace", "doca", "--doca-version", "2.10.0"]);
+        command.args(["--mirror", &doca, "--network", "host", "--progress", "plain", "--no-cache", "--format", "json"]);
+        run(command.args(more))
+    };
+    let tag = image_names.unique("rpm-doca");
+    let other_key = rig_dir().join("repo-rpm/other-key.asc").display().to_string();
+    build_on(&base, &tag, &["--key", &other_key]).expect(4).says("is not signed by the key of the repository");
+    build_on(&base, &tag, &["--suite", "rhel8.10"]).expect(4).says("there is no repository at").says("--suite");
+    let result: Value = serde_json::from_str(&build_on(&base, &tag, &[]).expect(0).stdout).unwrap();
+    assert_eq!((result["userspace"].as_str(), result["report"]["verdict"].as_str()), (Some("doca"), Some("pass")));
+    assert_eq!(names(&result["diff"]["changed"]), SWAPPED);
+    // OFED's tools drive the same devices.
+    assert_eq!(names(&result["diff"]["lost"]), Vec::<&str>::new());
+    let left = in_container(
+        &tag,
+        "rpm -Va --nofiles; rpm -q libibverbs librdmacm mlnx-ofed-basic-user-only; ls /etc/yum.repos.d; cat /etc/yum.repos.d/doca.repo",
+    );
+    assert!(
+        left.starts_with("libibverbs-2410mlnx54-1.2410068.x86_64\nlibrdmacm-2410mlnx54-1.2410068.x86_64\nmlnx-"),
+        "{left}"
+    );
+    assert!(left.contains(&format!("\n[doca]\nname=RoCE on mlx5\nbaseurl={doca}/2.10.0/rhel8.6/x86_64/\n")), "{left}");
+    assert!(
+        left.contains("gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-doca") && !left.contains("mlnx_ofed.repo"),
+        "{left}"
+    );
+    let again = image_names.unique("rpm-doca-again");
+    let result: Value = serde_json::from_str(&build_on(&tag, &again, &[]).expect(0).stdout).unwrap();
+    for kind in ["lost", "gained", "changed"] {
+        assert_eq!(result["diff"][kind].as_array().unwrap().len(), 0, "{kind}: {}", result["diff"]);
+    }
 }
 
 /// dnf's own versionlock plugin: locks of the former builds give way, others stay, and the new ones hold.

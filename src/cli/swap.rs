@@ -33,7 +33,8 @@ pub struct SwapArgs {
     /// Take the vendor's mirror that resolves only inside its VPC
     #[arg(long)]
     vpc: bool,
-    /// apt suite in the repository, such as jammy/erdma; for rpm a path below yum/, such as redhat/7/erdma/x86_64
+    /// apt suite in the repository, such as jammy/erdma; for rpm a path below yum/, such as redhat/7/erdma/x86_64; for
+    /// DOCA the distribution's directory, such as rhel8.10
     /// [default: by the image's distribution]
     #[arg(long, value_name = "SUITE|PATH")]
     suite: Option<String>,

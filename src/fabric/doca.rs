@@ -1,18 +1,24 @@
-//! NVIDIA's DOCA-Host, the successor of MLNX_OFED: its apt repository.
+//! NVIDIA's DOCA-Host, the successor of MLNX_OFED: its apt and yum repositories.
 //!
 //! Source: NVIDIA/hpc-container-maker, `hpccm/building_blocks/doca_ofed.py`, read 2026-11: address, key, names of
 //! distributions and architectures, and that an image needs the packages of rdma-core out of it.
 
-use super::{AptRepository, RepositoryChoice, RepositoryError, check_mirror};
+use super::{AptRepository, RepositoryChoice, RepositoryError, YumRepository, check_mirror, is_suite};
 use crate::distro::Distro;
 
 /// The directory that holds the key, and a directory for each version.
 const PUBLIC_MIRROR: &str = "https://linux.mellanox.com/public/repo/doca";
 const KEY: &str = "GPG-KEY-Mellanox.pub";
+/// What the files of a swap are named after in an image.
+const NAME: &str = "doca";
 /// Releases of Ubuntu that have a directory.
 const UBUNTU: [&str; 3] = ["20.04", "22.04", "24.04"];
+/// Major release of Red Hat → the minor one whose directory serves all of them.
+const RED_HAT: [(&str, &str); 2] = [("8", "rhel8.6"), ("9", "rhel9.2")];
+/// Red Hat, and what is rebuilt from it.
+const RED_HAT_IDS: [&str; 4] = ["rhel", "centos", "rocky", "almalinux"];
 
-/// The repository for an image.
+/// The apt repository for an image.
 ///
 /// # Errors
 /// No version was named; or NVIDIA has no directory for the distribution.
@@ -21,6 +27,42 @@ pub fn apt_repository(
     architecture: &str,
     choice: &RepositoryChoice,
 ) -> Result<AptRepository, RepositoryError> {
+    let (mirror, path) = directory(distro, architecture, choice)?;
+    Ok(AptRepository {
+        name: NAME,
+        url: format!("{mirror}/{path}"),
+        suite: "./".to_owned(),
+        component: String::new(),
+        key_url: format!("{mirror}/{KEY}"),
+    })
+}
+
+/// The yum repository for an image.
+///
+/// # Errors
+/// No version was named; or NVIDIA has no directory for the distribution.
+pub fn yum_repository(
+    distro: Option<&Distro>,
+    architecture: &str,
+    choice: &RepositoryChoice,
+    gpg_check: bool,
+) -> Result<YumRepository, RepositoryError> {
+    let (mirror, path) = directory(distro, architecture, choice)?;
+    Ok(YumRepository {
+        name: NAME,
+        base_url: format!("{mirror}/{path}/"),
+        key_url: format!("{mirror}/{KEY}"),
+        by_analogy: false,
+        gpg_check,
+    })
+}
+
+/// The mirror, and the directory of a version, distribution and architecture below it.
+fn directory<'a>(
+    distro: Option<&Distro>,
+    architecture: &str,
+    choice: &'a RepositoryChoice,
+) -> Result<(&'a str, String), RepositoryError> {
     let mirror = match &choice.mirror {
         Some(mirror) => check_mirror(mirror)?,
         None => PUBLIC_MIRROR,
@@ -32,29 +74,39 @@ pub fn apt_repository(
     {
         return Err(RepositoryError::BadDocaVersion(version.to_owned()));
     }
-    let release = distro
-        .filter(|distro| distro.id == "ubuntu")
-        .and_then(|distro| distro.version.as_deref())
-        .filter(|version| UBUNTU.contains(version));
+    let release = match &choice.suite {
+        Some(name) if !is_suite(name) || name.contains(['/', '~']) || name.contains("..") => {
+            return Err(RepositoryError::BadDocaDirectory(name.clone()));
+        }
+        Some(name) => Some(name.clone()),
+        None => distro.and_then(of_distro),
+    };
     let machine = match architecture {
         "amd64" => Some("x86_64"),
         "arm64" => Some("arm64-sbsa"),
         _ => None,
     };
     let (Some(release), Some(machine)) = (release, machine) else {
+        let ubuntu = UBUNTU.map(|release| format!("ubuntu {release} (amd64, arm64)"));
+        let red_hat = RED_HAT.map(|(major, _)| format!("rhel {major} (amd64, arm64)"));
         return Err(RepositoryError::DocaNotListed {
             distro: distro.map_or("an unknown distribution".to_owned(), ToString::to_string),
             architecture: architecture.to_owned(),
-            known: UBUNTU.map(|release| format!("ubuntu {release} (amd64, arm64)")).join(", "),
+            known: [&ubuntu[..], &red_hat].concat().join(", "),
         });
     };
-    Ok(AptRepository {
-        name: "doca",
-        url: format!("{mirror}/{version}/ubuntu{release}/{machine}"),
-        suite: "./".to_owned(),
-        component: String::new(),
-        key_url: format!("{mirror}/{KEY}"),
-    })
+    Ok((mirror, format!("{version}/{release}/{machine}")))
+}
+
+/// Name of a distribution's directory.
+fn of_distro(distro: &Distro) -> Option<String> {
+    let version = distro.version.as_deref()?;
+    if distro.id == "ubuntu" {
+        return UBUNTU.contains(&version).then(|| format!("ubuntu{version}"));
+    }
+    let major = version.split('.').next();
+    let listed = RED_HAT.iter().find(|(known, _)| Some(*known) == major).map(|(_, name)| (*name).to_owned());
+    listed.filter(|_| RED_HAT_IDS.contains(&distro.id.as_str()))
 }
 
 #[cfg(test)]
@@ -91,6 +143,36 @@ mod tests {
         assert!(unknown.contains("an unknown distribution on amd64"), "{unknown}");
         let bionic = parse_os_release("ID=ubuntu\nVERSION_ID=18.04\n");
         let error = apt_repository(bionic.as_ref(), "amd64", &choice(Some("2.10.0"))).unwrap_err().to_string();
-        assert!(error.contains("ubuntu 22.04 (amd64, arm64)"), "{error}");
+        assert!(error.contains("ubuntu 22.04 (amd64, arm64)") && error.contains("rhel 8 (amd64, arm64)"), "{error}");
+        assert!(error.contains("--suite"), "{error}");
+    }
+
+    #[test]
+    fn one_directory_for_all_of_a_red_hat() {
+        let base = "https://linux.mellanox.com/public/repo/doca/2.10.0";
+        for (os_release, architecture, path) in [
+            ("ID=rhel\nVERSION_ID=8.10\n", "amd64", "rhel8.6/x86_64"),
+            ("ID=centos\nVERSION_ID=8\n", "arm64", "rhel8.6/arm64-sbsa"),
+            ("ID=rocky\nVERSION_ID=9.4\n", "amd64", "rhel9.2/x86_64"),
+        ] {
+            let distro = parse_os_release(os_release);
+            let found = yum_repository(distro.as_ref(), architecture, &choice(Some("2.10.0")), true).unwrap();
+            assert_eq!(found.base_url, format!("{base}/{path}/"));
+            assert_eq!(found.key_url, "https://linux.mellanox.com/public/repo/doca/GPG-KEY-Mellanox.pub");
+        }
+        let alinux = parse_os_release("ID=alinux\nVERSION_ID=3\n");
+        for os_release in ["ID=rhel\nVERSION_ID=7.9\n", "ID=fedora\nVERSION_ID=40\n", "ID=rhel\n"] {
+            let distro = parse_os_release(os_release);
+            assert!(yum_repository(distro.as_ref(), "amd64", &choice(Some("2.10.0")), true).is_err(), "{os_release}");
+        }
+        // Who names the directory vouches for it.
+        let named = RepositoryChoice { suite: Some("alinux3.2".into()), ..choice(Some("2.10.0")) };
+        let found = yum_repository(alinux.as_ref(), "amd64", &named, true).unwrap();
+        assert_eq!(found.base_url, format!("{base}/alinux3.2/x86_64/"));
+        for bad in ["a/b", "..", "a b", ""] {
+            let named = RepositoryChoice { suite: Some(bad.into()), ..choice(Some("2.10.0")) };
+            let error = yum_repository(alinux.as_ref(), "amd64", &named, true).unwrap_err();
+            assert_eq!(error, RepositoryError::BadDocaDirectory(bad.into()));
+        }
     }
 }

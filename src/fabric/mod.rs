@@ -226,7 +226,7 @@ pub struct RepositoryChoice {
     /// Address of the directory that holds `GPGKEY`, `apt/` and `yum/`.
     pub mirror: Option<String>,
     pub vpc: bool,
-    /// apt suite; for rpm the path of the directory that holds `repodata`, below `yum/`.
+    /// apt suite; for rpm the path of the directory that holds `repodata`, below `yum/`; DOCA's directory of a distribution.
     pub suite: Option<String>,
     /// DOCA-Host's, such as `2.10.0`.
     pub doca_version: Option<String>,
@@ -243,10 +243,14 @@ pub enum RepositoryError {
     NoVendorPackages { title: &'static str, known: String },
     #[error("{title} has no userspace {userspace:?}\n  known: {known}")]
     NotItsUserspace { title: &'static str, userspace: &'static str, known: String },
-    #[error("DOCA-Host has no packages for {distro} on {architecture}\n  its repository has {known}")]
+    #[error(
+        "DOCA-Host has no packages for {distro} on {architecture}\n  known are its directories for {known}\n  another one can be named with --suite, such as rhel8.10"
+    )]
     DocaNotListed { distro: String, architecture: String, known: String },
     #[error("DOCA's repository has a directory for each version\n  name one with --doca-version, such as 2.10.0")]
     NoDocaVersion,
+    #[error("{0:?} is not the name of a directory of DOCA's repository\n  an example is rhel8.10")]
+    BadDocaDirectory(String),
     #[error("{0:?} is not a version of DOCA\n  an example is 2.10.0")]
     BadDocaVersion(String),
     #[error(

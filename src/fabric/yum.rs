@@ -23,6 +23,8 @@ pub struct SupportedRpmDistro {
 /// A vendor's yum repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct YumRepository {
+    /// What its file, section and key in the image are named after.
+    pub name: &'static str,
     /// Address of the directory that holds `repodata`, with a slash at its end.
     pub base_url: String,
     /// Address of the public key that signs the packages.
@@ -72,6 +74,7 @@ impl Fabric {
             }
         };
         Ok(YumRepository {
+            name: self.driver,
             base_url: format!("{mirror}/yum/{}/", path.trim_end_matches('/')),
             key_url: format!("{mirror}/GPGKEY"),
             by_analogy,

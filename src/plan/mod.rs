@@ -261,10 +261,6 @@ pub enum PlanError {
     #[error("{directory}: {error}")]
     Offline { directory: String, error: OfflineError },
     #[error(
-        "NVIDIA's packages are not swapped into an image of rpm packages by this version\n  take the distribution's with --userspace inbox, or give DOCA's as files with --offline DIR"
-    )]
-    DocaRpm,
-    #[error(
         "--key {path}: it is not an OpenPGP public key: it starts with {start:?}\n  give the key that signs the repository, as text or binary"
     )]
     Key { path: String, start: String },

@@ -5,7 +5,9 @@
 
 use super::offline::{Wanted, choose_files};
 use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
-use crate::fabric::{Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository, check_address};
+use crate::fabric::{
+    Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository, check_address, doca,
+};
 use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
 use crate::inspect::packages::{Provided, split_relations};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +25,10 @@ pub(super) fn plan(
     // The distribution first: that the vendor does not list it says more than that it has no dnf.
     let repository = match (userspace, &options.files) {
         (_, Some(_)) | (Userspace::Keep | Userspace::Inbox, None) => None,
-        (Userspace::Doca, None) => return Err(PlanError::DocaRpm),
+        (Userspace::Doca, None) => {
+            let distro = facts.distro.as_ref();
+            Some(doca::yum_repository(distro, architecture, &options.repository, !options.no_gpg_check)?)
+        }
         (Userspace::Vendor, None) => Some(fabric.yum_repository(
             facts.distro.as_ref(),
             architecture,
@@ -44,6 +49,8 @@ pub(super) fn plan(
     let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
     remove_files.extend(loose.map(|file| file.path.clone()));
 
+    let named_after = repository.as_ref().map_or(fabric.driver, |repository| repository.name);
+    let key_file = options.key.as_ref().map(|key| key.name(named_after));
     let install: Vec<Vec<String>> = fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect();
     let (origin, sources, dependencies) = match (&options.files, repository) {
         (Some(offered), _) => {
@@ -69,7 +76,7 @@ pub(super) fn plan(
         package_manager: manager,
         origin,
         base_repos: options.base_repos.clone(),
-        key_file: options.key.as_ref().map(|key| key.name(fabric.driver)),
+        key_file,
         userspace,
         sources,
         install,

@@ -44,7 +44,7 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
         Userspace::Keep | Userspace::Inbox if choice.doca_version.is_some() => return not_with("--doca-version"),
         Userspace::Keep | Userspace::Inbox if options.key.is_some() => return not_with("--key"),
         Userspace::Keep | Userspace::Inbox | Userspace::Doca if choice.vpc => return not_with("--vpc"),
-        Userspace::Keep | Userspace::Inbox | Userspace::Doca if choice.suite.is_some() => return not_with("--suite"),
+        Userspace::Keep | Userspace::Inbox if choice.suite.is_some() => return not_with("--suite"),
         Userspace::Keep | Userspace::Inbox if options.no_gpg_check => return not_with("--no-gpg-check"),
         Userspace::Keep if !options.base_repos.is_empty() => return not_with("--base-repo"),
         Userspace::Keep if !options.extra_packages.is_empty() => return not_with("--package"),

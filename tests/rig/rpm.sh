@@ -3,6 +3,7 @@
 # rpm packages, and the vendor's yum repository beside the apt one (README.md):
 #   repo-rpm/erdma/GPGKEY      the key that signed the packages
 #   repo-rpm/erdma/yum/alinux  3/erdma/x86_64 and further ones, one fault each
+#   repo-rpm/doca              NVIDIA's, for Red Hat 8
 #   repo-rpm/more              packages for single tests, and a distribution's repository
 set -euo pipefail
 # shellcheck source=lib.sh
@@ -16,6 +17,7 @@ vendor=44.1-2
 ofed4=41mlnx1-OFED.4.9.3.0.0.49224
 # A later build than the vendor's, as a distribution may bring it.
 later=48.0-1.el8
+doca=2410mlnx54-1.2410068
 
 # rpm itself, with nothing of this machine's configuration but its directories.
 rpm_build() {
@@ -228,6 +230,7 @@ trap 'gpgconf --kill all; rm -rf "$work"' EXIT
 mkdir -m 700 "$GNUPGHOME"
 logged new_key erdma@rdmaprep.invalid
 logged new_key other@rdmaprep.invalid
+logged new_key doca@rdmaprep.invalid
 
 say "making the rpm packages"
 rdma_core "$work/ofed" "$rig/debs/ofed" "$ofed"
@@ -235,6 +238,7 @@ rdma_core "$work/vendor" "$rig/debs/vendor" "$vendor"
 rdma_core "$work/later" "$rig/debs/vendor" "$later"
 # A later build may need what the image has not.
 rdma_core "$work/needing" "$rig/debs/vendor" "$vendor" 'Requires: libnl3-extra'
+rdma_core "$work/doca" "$rig/debs/ofed" "$doca"
 old_ofed "$work/ofed4"
 mkdir "$work/empty"
 pack "$work/ofed" "$work/empty" mlnx-ofed-basic-user-only 23.10-1.1.9.0 'BuildArch: noarch' \
@@ -253,6 +257,11 @@ rm "$work/incomplete"/librdmacm-[0-9]*
 repository erdma incomplete "$work"/incomplete/*.rpm
 repository erdma needing "$work"/needing/*.rpm
 repository '' unsigned "$work"/vendor/*.rpm
+mkdir -p "$work/repo/doca/2.10.0/rhel8.6"
+gpg --armor --export doca@rdmaprep.invalid >"$work/repo/doca/GPG-KEY-Mellanox.pub"
+rm -r "$work/doca-trees"
+mv "$work/doca" "$work/repo/doca/2.10.0/rhel8.6/x86_64"
+signed doca "$work/repo/doca/2.10.0/rhel8.6/x86_64"
 mkdir -p "$work/repo/more/base"
 mv "$work/later" "$work/ofed4" "$work/repo/more"
 mv "$work/more"/my-trainer*.rpm "$work/repo/more"

@@ -7,7 +7,7 @@
 use super::Job;
 use super::document::{yaml_escape, yaml_scalar};
 use super::kubernetes::{device_resource, escape_dollars, note_of_controller};
-use super::mpirun::{self, launcher_arguments};
+use super::mpirun::{self, Launcher, launcher_arguments};
 use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec, shell_line};
 
@@ -49,7 +49,7 @@ pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
         words.push(format!("--env={name}={}", yaml_escape(&escape_dollars(&value))));
     }
     let line = match kind {
-        ArenaKind::MpiJob => shell_line(&launcher_arguments(spec, None)),
+        ArenaKind::MpiJob => shell_line(&launcher_arguments(spec, Launcher::OnHostNetwork)),
         ArenaKind::PytorchJob => spec.command().shell_line(),
     };
     words.push(yaml_scalar(&escape_dollars(&line)));
@@ -101,7 +101,14 @@ fn notes(spec: &JobSpec, kind: ArenaKind, has_rdma_flag: bool) -> Vec<String> {
     }
     match kind {
         ArenaKind::MpiJob => {
-            notes.push(mpirun::note(spec, None));
+            notes.push(mpirun::note(spec, Launcher::OnHostNetwork));
+            // One template of `charts/mpijob` is the launcher's and the workers'.
+            notes.push(
+                "arena puts the launcher on the hosts' network, too: where it finds a worker under an address of its own host, \
+                 mpirun starts that worker's processes in the launcher, which was given no devices\n  --for mpijob, whose \
+                 launcher has an address of its own"
+                    .to_owned(),
+            );
             notes.push("arena gives each pod 2Gi of /dev/shm, whatever NCCL and data loaders need".to_owned());
         }
         ArenaKind::PytorchJob => {

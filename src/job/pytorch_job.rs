@@ -7,7 +7,7 @@
 use super::Manifest;
 use super::document::map;
 use super::kubernetes::{
-    container, device_resource, notes, object, pod, replicas, with_devices, with_port, with_variables,
+    container, device_resource, notes, object, pod_with_devices, replicas, with_devices, with_port, with_variables,
 };
 use super::spec::{JobError, JobSpec};
 
@@ -28,7 +28,7 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
         let member = with_variables(container(spec, CONTAINER, &spec.command().arguments()), spec);
         let member = with_devices(member, spec, resource);
         // Started anew alone, a member finds none of the others.
-        replicas(count, pod(spec, with_port(member, PORT_NAME, port), true)).with("restartPolicy", Some("Never"))
+        replicas(count, pod_with_devices(spec, with_port(member, PORT_NAME, port))).with("restartPolicy", Some("Never"))
     };
     let workers = (spec.workers > 1).then(|| member(spec.workers - 1));
     let body = map([

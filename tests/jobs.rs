@@ -382,6 +382,9 @@ fn what_cannot_be_written() {
         (vec!["--for", "pai-dlc", "--format", "yaml", "--", "x"], "PAI-DLC takes JSON alone"),
         (vec!["--for", "pai-dlc", "--instance", "ecs.a.b", "--cpu", "8", "--", "x"], "cannot be used with"),
         (vec!["--for", "arena", "--shared-memory", "1Gi", "--", "x"], "--for mpijob, or --kind pytorchjob"),
+        (vec!["--for", "mpijob", "--", "torchrun", "x"], "16 of it, 8 on each host\n  --for pytorchjob, or"),
+        (vec!["--for", "mpijob", "--command", "cd /x && torchrun x"], "\n  --for pytorchjob, or"),
+        (vec!["--for", "arena", "--", "torchrun", "x"], "16 of it, 8 on each host\n  --kind pytorchjob, or"),
     ] {
         let ran = run(rdmaprep().args(["job", IMAGE]).args(&args));
         assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.stdout, ran.stderr);

@@ -19,10 +19,11 @@ const SSH_PORT: u16 = 12345;
 /// that worker's processes in the launcher, for which the operator sets NVIDIA_VISIBLE_DEVICES to nothing.
 ///
 /// # Errors
-/// The target has no device plugin, or the name is too long.
+/// The target has no device plugin, the name is too long, or the command is not for mpirun.
 pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     let resource = device_resource(spec)?;
     spec.check_name(format!("-worker-{}", spec.workers - 1).len())?;
+    mpirun::check_command(spec, "--for pytorchjob")?;
     let port = spec.port.unwrap_or(SSH_PORT);
     // The processes get their variables from mpirun: what sshd starts does not have those of its container.
     let ssh = ssh_options(port);

@@ -4,7 +4,7 @@
 //! meet, and the data is NCCL's.
 
 use super::settings::variables;
-use super::spec::{JobSpec, UserCommand, shell_line};
+use super::spec::{JobError, JobSpec, UserCommand, shell_line};
 
 /// Programs that start the processes themselves.
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "horovodrun"];
@@ -23,7 +23,27 @@ pub enum Launcher<'a> {
 
 /// Whether the user's command starts the processes itself.
 fn is_launcher(command: &UserCommand) -> bool {
-    LAUNCHERS.contains(&command.program())
+    command.starts(&LAUNCHERS)
+}
+
+/// Refuses torchrun, of which mpirun would start one for each GPU, each with a process for each GPU. `remedy`: the format that
+/// has what torchrun needs.
+///
+/// # Errors
+/// The command is torchrun's, and no launcher of MPI is in it.
+pub fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
+    let command = spec.command();
+    if is_launcher(command) || !command.is_torchrun() {
+        return Ok(());
+    }
+    Err(JobError::Other {
+        problem: format!(
+            "torchrun starts a process for each GPU itself, and mpirun would start {} of it, {} on each host",
+            processes(spec),
+            spec.gpus()
+        ),
+        remedy: format!("{remedy}, or the script itself under mpirun: -- python SCRIPT"),
+    })
 }
 
 /// Program and arguments of the launcher.
@@ -94,6 +114,7 @@ pub fn note(spec: &JobSpec, launcher: Launcher<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::spec::Workload;
     use crate::job::spec::tests::{NASTY, command, spec, variable};
 
     const SSH: Launcher<'_> = Launcher::OnPodNetwork { ssh: "-p 12345" };
@@ -124,11 +145,36 @@ mod tests {
         assert_eq!(launcher_arguments(&spec, SSH), ["/usr/bin/mpirun", "-np", "2", "x"]);
         assert!(note(&spec, SSH).contains("plm_rsh_args '-p 12345' -x NCCL_DEBUG"));
         assert!(note(&spec, Launcher::OnHostNetwork).contains("\n  -x NCCL_DEBUG"));
+        for line in ["cd /x && mpirun -np 2 x", "FOO=1 mpirun x", "env A=b /opt/bin/mpirun x"] {
+            spec.workload = Workload::Command(UserCommand::Shell(line.into()));
+            assert_eq!(launcher_arguments(&spec, SSH), ["/bin/sh", "-c", line]);
+            assert!(note(&spec, SSH).contains("starts the processes itself"), "{line}");
+        }
         // A path of the user's own is passed once.
         spec.workload = command(&["prog", ":", "a b"]);
         spec.env = vec![variable("PATH", "/x")];
         let all = launcher_arguments(&spec, SSH);
         assert!(all.ends_with(&["/bin/sh", "-c", "exec prog : 'a b'"].map(str::to_owned)), "{all:?}");
         assert_eq!(all.iter().filter(|word| *word == "PATH").count(), 1);
+    }
+
+    #[test]
+    fn torchrun_is_not_for_mpirun() {
+        let check = |words: &[&str]| {
+            let mut spec = spec();
+            spec.workload = command(words);
+            check_command(&spec, "--for pytorchjob").map_err(|error| error.to_string())
+        };
+        for words in [
+            ["torchrun", "train.py"].as_slice(),
+            &["python", "-m", "torch.distributed.run", "train.py"],
+            &["sh", "-c", "cd /x && torchrun train.py"],
+        ] {
+            let error = check(words).unwrap_err();
+            assert!(error.contains("16 of it, 8 on each host\n  --for pytorchjob, or the script"), "{error}");
+        }
+        // Who starts one of it on each host knows what they do.
+        assert_eq!(check(&["mpirun", "-N", "1", "torchrun", "train.py"]), Ok(()));
+        assert_eq!(check(&["python", "train.py"]), Ok(()));
     }
 }

@@ -236,6 +236,11 @@ impl JobSpec {
         })
     }
 
+    /// Names of the user's variables whose values nobody is to see.
+    pub(super) fn secrets(&self) -> Vec<&str> {
+        self.env.iter().map(|variable| variable.name.as_str()).filter(|name| is_secret(name)).collect()
+    }
+
     /// What holds for every format that leaves this host.
     pub(super) fn notes_of_submission(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -246,8 +251,7 @@ impl JobSpec {
                 self.image
             ));
         }
-        let secrets: Vec<&str> =
-            self.env.iter().map(|variable| variable.name.as_str()).filter(|name| is_secret(name)).collect();
+        let secrets = self.secrets();
         if !secrets.is_empty() {
             notes.push(format!("whoever may see the job sees the value of {}, too", secrets.join(", ")));
         }

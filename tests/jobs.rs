@@ -7,6 +7,7 @@ mod support;
 use readers::{Fake, NASTY, expand, models, words_of};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use support::*;
 
@@ -336,6 +337,41 @@ fn the_engine_starts_the_command() {
     assert!(locked.is_none_or(|limit| said[NASTY.len() + 1] == limit), "{said:?}");
     assert!(said[NASTY.len() + 2].contains(" 32768 "), "{said:?}");
     assert_eq!(must("docker", &["ps", "--all", "--quiet", "--filter", &format!("name={name}")]), "");
+}
+
+/// Every example of the help as it is pasted, into a shell that has values of its own for PAI's variables.
+#[test]
+fn the_examples_of_the_help() {
+    let help = run(rdmaprep().args(["job", "--help"]));
+    let (_, examples) = help.expect(0).stdout.split_once("Examples:\n").unwrap();
+    let (examples, _) = examples.split_once("\n\n").unwrap();
+    // On a narrow terminal the help is wrapped where a shell would not go on.
+    assert!(examples.lines().all(|line| line.len() <= 80), "{examples}");
+    let examples: Vec<String> =
+        examples.split("  rdmaprep job ").skip(1).map(|rest| format!("rdmaprep job {rest}")).collect();
+    assert!(examples.len() >= 5, "{examples:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_rdmaprep")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let of_pai = ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "NPROC_PER_NODE"];
+    for example in examples {
+        let mut command = Command::new("sh");
+        command.args(["-ec", &example]).current_dir(directory.path()).env("PATH", &path);
+        let ran = run(command.envs(of_pai.map(|name| (name, "of-this-shell"))));
+        assert_eq!(ran.code, Some(0), "{example}\n{}", ran.stderr);
+    }
+    let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+    let body: Value = serde_json::from_str(&read("job.json")).unwrap();
+    let variables = of_pai.map(|name| format!("export {name}=pais-{name}\n")).concat();
+    let script = variables + body["UserCommand"].as_str().unwrap();
+    // Without one of these torchrun waits for the others for ever, or each host is a job of its own.
+    let started = words_of(
+        "torchrun --nnodes=pais-WORLD_SIZE --node_rank=pais-RANK --nproc_per_node=pais-NPROC_PER_NODE \
+         --master_addr=pais-MASTER_ADDR --master_port=pais-MASTER_PORT train.py",
+    );
+    assert_eq!(Fake::new("torchrun").run(&script), [started]);
+    let manifest = read("job.yaml");
+    assert!(manifest.contains("kind: PyTorchJob\n") && manifest.contains("nprocPerNode: \"8\"\n"), "{manifest}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ struct Row {
     /// The image that the recipe names.
     base: String,
     result: Outcome,
-    /// What `build` of this recipe alone would have ended with.
+    /// What `build` of this recipe alone would have ended with; 0 where there is nothing to build, which alone is bad usage.
     exit_code: u8,
     /// Of the image that was built.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     Ok(exit)
 }
 
-/// The recipes that are meant, each once.
+/// The recipes that are meant, in the order of the arguments; what is named twice is there twice.
 fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
     let mut all: Vec<Found> = Vec::new();
     if args.all && args.subjects.is_empty() {

@@ -206,6 +206,13 @@ fn a_name_may_be_an_images_and_a_recipes() {
     let ran = run(rdmaprep().args(["check", &format!("recipe:{name}"), "-H", &host]));
     ran.expect(3).prints("recipe:cuda-12.4-ubuntu22.04");
     assert_eq!(ran.stderr, "");
+    // A directory of that name is no recipe.
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join(name)).unwrap();
+    for args in [vec!["images", name], vec!["check", name, "-H", NOWHERE[1]]] {
+        let ran = run(rdmaprep().args(&args).current_dir(&dir));
+        assert!(ran.stdout.contains(name) && !ran.stderr.contains("holds no recipe.toml"), "{args:?}: {}", ran.stderr);
+    }
     // Without such an image it is the recipe, and without a daemon, too.
     let empty = MockDaemon::with_api("1.41", |_, reply| reply.json(404, r#"{"message":"no such image"}"#));
     for host in [empty.host().as_str(), NOWHERE[1]] {
@@ -213,6 +220,19 @@ fn a_name_may_be_an_images_and_a_recipes() {
         ran.expect(3).prints("recipe:cuda-12.4-ubuntu22.04").prints("UNKNOWN for pai-dlc");
         assert_eq!(ran.stderr, "");
     }
+}
+
+/// Whoever has an image of a name did not mistype it.
+#[test]
+fn an_image_whose_name_is_like_a_recipes() {
+    let name = "cuda-12.4-ubuntu2204";
+    let daemon = MockDaemon::with_api("1.41", move |request, reply| match request.endpoint() {
+        path if path == format!("/images/{name}/json") => reply.json(200, r#"{"Id":"sha256:00","Config":null}"#),
+        _ => reply.json(404, r#"{"message":"no such thing"}"#),
+    });
+    let ran = run(rdmaprep().args(["build", name, "-H", &daemon.host()]));
+    ran.expect(2).says("the new image of an image needs a name");
+    assert!(!ran.stderr.contains("did you mean"), "{}", ran.stderr);
 }
 
 /// Answers of an engine whose pull fails in a way of its own for each image.

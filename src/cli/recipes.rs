@@ -56,6 +56,9 @@ pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
         return Ok(Some(found));
     }
     if !shipped::is_shipped(text) {
+        if Path::new(text).is_dir() && !is_image_directory(Path::new(text)) {
+            return Err(without_recipe(text));
+        }
         let hint = hint(text).filter(|_| !Path::new(text).exists() && !is_in_daemon(text, global));
         if let Some(hint) = hint {
             tracing::warn!("{text} is no shipped recipe, and is taken for an image: {hint}");
@@ -75,7 +78,7 @@ pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
 pub fn find_recipe(text: &str) -> Result<Found, CliError> {
     match find_without_daemon(text)? {
         Some(found) => Ok(found),
-        None if Path::new(text).is_dir() => Err(without_recipe(text)),
+        None if Path::new(text).is_dir() && !shipped::is_shipped(text) => Err(without_recipe(text)),
         None => find_shipped(text),
     }
 }
@@ -86,7 +89,6 @@ fn find_without_daemon(text: &str) -> Result<Option<Found>, CliError> {
     }
     match recipe_file(Path::new(text)) {
         Some(file) => load(&file).map(Some),
-        None if Path::new(text).is_dir() && !is_image_directory(Path::new(text)) => Err(without_recipe(text)),
         None => Ok(None),
     }
 }

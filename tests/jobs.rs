@@ -7,6 +7,7 @@ mod support;
 use readers::{Fake, NASTY, expand, models, words_of};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use support::*;
 
@@ -248,17 +249,20 @@ fn docker_gets_what_the_lines_say() {
     let variables = VARIABLES.iter().flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]);
     let least = words_of(
         "docker run --rm --name t1 --network host --shm-size 8589934592 --ulimit memlock=-1 --ulimit stack=67108864 --cap-add \
-         IPC_LOCK --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 --device /dev/infiniband/rdma_cm --gpus all \
-         --env NCCL_DEBUG=INFO --env NCCL_IB_GID_INDEX=1 --env NCCL_IB_QPS_PER_CONNECTION=8 --env NCCL_MIN_NCHANNELS=16 --env \
+         IPC_LOCK --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 --device /dev/infiniband/rdma_cm --gpus all",
+    );
+    let presets = words_of(
+        "--env NCCL_DEBUG=INFO --env NCCL_IB_GID_INDEX=1 --env NCCL_IB_QPS_PER_CONNECTION=8 --env NCCL_MIN_NCHANNELS=16 --env \
          NCCL_NET_PLUGIN=none",
     );
-    let tail = || [IMAGE].into_iter().chain(NASTY).map(str::to_owned);
-    assert_eq!(runs.next().unwrap(), least.into_iter().chain(variables).chain(tail()).collect::<Vec<_>>());
-    // Word for word the vendor's.
+    let tail = || [IMAGE].into_iter().chain(NASTY).map(str::to_owned).collect::<Vec<_>>();
+    let variables: Vec<String> = presets.into_iter().chain(variables).collect();
+    assert_eq!(runs.next().unwrap(), [least, variables.clone(), tail()].concat());
+    // Word for word the vendor's, but for the job's variables.
     let vendor = words_of(
         "docker run -d -t --network=host --gpus all --privileged --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 -v /root:/root --name t1",
     );
-    assert_eq!(runs.next().unwrap(), vendor.into_iter().chain(tail()).collect::<Vec<_>>());
+    assert_eq!(runs.next().unwrap(), [vendor, variables, tail()].concat());
     assert_eq!(runs.next(), None);
 }
 
@@ -335,6 +339,41 @@ fn the_engine_starts_the_command() {
     assert_eq!(must("docker", &["ps", "--all", "--quiet", "--filter", &format!("name={name}")]), "");
 }
 
+/// Every example of the help as it is pasted, into a shell that has values of its own for PAI's variables.
+#[test]
+fn the_examples_of_the_help() {
+    let help = run(rdmaprep().args(["job", "--help"]));
+    let (_, examples) = help.expect(0).stdout.split_once("Examples:\n").unwrap();
+    let (examples, _) = examples.split_once("\n\n").unwrap();
+    // On a narrow terminal the help is wrapped where a shell would not go on.
+    assert!(examples.lines().all(|line| line.len() <= 80), "{examples}");
+    let examples: Vec<String> =
+        examples.split("  rdmaprep job ").skip(1).map(|rest| format!("rdmaprep job {rest}")).collect();
+    assert!(examples.len() >= 5, "{examples:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_rdmaprep")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let of_pai = ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "NPROC_PER_NODE"];
+    for example in examples {
+        let mut command = Command::new("sh");
+        command.args(["-ec", &example]).current_dir(directory.path()).env("PATH", &path);
+        let ran = run(command.envs(of_pai.map(|name| (name, "of-this-shell"))));
+        assert_eq!(ran.code, Some(0), "{example}\n{}", ran.stderr);
+    }
+    let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+    let body: Value = serde_json::from_str(&read("job.json")).unwrap();
+    let variables = of_pai.map(|name| format!("export {name}=pais-{name}\n")).concat();
+    let script = variables + body["UserCommand"].as_str().unwrap();
+    // Without one of these torchrun waits for the others for ever, or each host is a job of its own.
+    let started = words_of(
+        "torchrun --nnodes=pais-WORLD_SIZE --node_rank=pais-RANK --nproc_per_node=pais-NPROC_PER_NODE \
+         --master_addr=pais-MASTER_ADDR --master_port=pais-MASTER_PORT train.py",
+    );
+    assert_eq!(Fake::new("torchrun").run(&script), [started]);
+    let manifest = read("job.yaml");
+    assert!(manifest.contains("kind: PyTorchJob\n") && manifest.contains("nprocPerNode: \"8\"\n"), "{manifest}");
+}
+
 #[test]
 fn only_the_job_is_on_stdout() {
     let args = ["job", IMAGE, "--for", "mpijob"];
@@ -382,6 +421,9 @@ fn what_cannot_be_written() {
         (vec!["--for", "pai-dlc", "--format", "yaml", "--", "x"], "PAI-DLC takes JSON alone"),
         (vec!["--for", "pai-dlc", "--instance", "ecs.a.b", "--cpu", "8", "--", "x"], "cannot be used with"),
         (vec!["--for", "arena", "--shared-memory", "1Gi", "--", "x"], "--for mpijob, or --kind pytorchjob"),
+        (vec!["--for", "mpijob", "--", "torchrun", "x"], "16 of it, 8 on each host\n  --for pytorchjob, or"),
+        (vec!["--for", "mpijob", "--command", "cd /x && torchrun x"], "\n  --for pytorchjob, or"),
+        (vec!["--for", "arena", "--", "torchrun", "x"], "16 of it, 8 on each host\n  --kind pytorchjob, or"),
     ] {
         let ran = run(rdmaprep().args(["job", IMAGE]).args(&args));
         assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.stdout, ran.stderr);

@@ -1,9 +1,12 @@
 //! The commands of the README's tours, run one after another as a reader would run them.
 //!
 //! Every `sh` block of the README is in a tour. A line's comment says how it ends where that is not 0: `# exit 1: …`; `# needs a
-//! GPU` ends with 4 on a machine without one. The CI examples (`yaml` blocks) are read as YAML, and what they tell a shell to
-//! do is run, too. The images, the vendor's mirror and a registry are the rig's: `rdmaprep build` gets `--mirror` and
-//! `--network` from the test, and nothing else is changed.
+//! GPU` ends with 4 on a machine without one. The images, the vendor's mirror and a registry are the rig's: `rdmaprep build` gets
+//! `--mirror` and `--network` from the test, and nothing else is changed.
+//!
+//! The CI examples (`yaml` blocks) are read as YAML, and what they tell a shell to do is run, too, each job with a home and a
+//! directory of its own. Its programs are this machine's, and only those of a name that its image has or that it installs: of
+//! `debian:12` they are read from the rig's image of Debian 12. The program under test comes from where the job fetches it.
 
 #[path = "support/docker/real_engine.rs"]
 #[allow(dead_code, reason = "of the engine only what the registry needs")]
@@ -111,9 +114,7 @@ fn every_shell_block_is_in_a_tour() {
 /// What a reader has: a directory, a home, the program, and a Dockerfile of an image that was made for Mellanox hardware.
 struct Reader {
     home: tempfile::TempDir,
-    /// Variables that a CI service would set.
-    variables: Vec<(&'static str, String)>,
-    _mirror: Mirror,
+    mirror: Mirror,
     _images: Names,
 }
 
@@ -156,16 +157,15 @@ impl Reader {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        Some(Reader { home, variables: Vec::new(), _mirror: mirror, _images: images })
+        Some(Reader { home, mirror, _images: images })
     }
 
     /// Runs one command with a shell.
-    fn shell(&self, program: &str, flags: &str, command: &str) -> Ran {
+    fn shell(&self, command: &str) -> Ran {
         let path = format!("{}/bin:{}", self.home.path().display(), std::env::var("PATH").unwrap());
-        let mut process = Command::new(program);
-        process.args([flags, command]).current_dir(self.home.path()).stdin(Stdio::null());
+        let mut process = Command::new("sh");
+        process.args(["-ec", command]).current_dir(self.home.path()).stdin(Stdio::null());
         process.env("PATH", path).env("HOME", self.home.path()).env("DOCKER_BUILDKIT", "0").env_remove("DOCKER_CONFIG");
-        process.envs(self.variables.iter().map(|(name, value)| (*name, value)));
         run(&mut process)
     }
 
@@ -176,19 +176,9 @@ impl Reader {
                 Expected::NeedsGpu if Path::new("/dev/nvidiactl").exists() => 0,
                 Expected::NeedsGpu => 4,
             };
-            let ran = self.shell("sh", "-ec", &command);
+            let ran = self.shell(&command);
             let said = format!("{}{}", ran.stdout, ran.stderr);
             assert_eq!(ran.code, Some(code), "README block at line {}: {command}\n{said}", block.line);
-        }
-    }
-
-    /// Runs what a CI service would run of a block.
-    fn run_scripts(&self, block: &Block, shell: &str, scripts: &[String]) {
-        assert!(!scripts.is_empty(), "README block at line {} runs nothing", block.line);
-        for script in scripts {
-            let ran = self.shell(shell, "-ec", script);
-            let said = format!("{}{}", ran.stdout, ran.stderr);
-            assert_eq!(ran.code, Some(0), "README block at line {}: {script}\n{said}", block.line);
         }
     }
 
@@ -257,27 +247,129 @@ fn yaml(text: &str) -> Option<Value> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// The `run:` scripts of a workflow of GitHub Actions, in order.
-fn workflow_scripts(workflow: &Value) -> Vec<String> {
-    let jobs = workflow["jobs"].as_object().unwrap().values();
-    let steps = jobs.flat_map(|job| job["steps"].as_array().unwrap());
-    steps.filter_map(|step| step["run"].as_str()).map(str::to_owned).collect()
+/// A job of a CI service: a checkout, a home, and the programs of its image.
+struct CiJob {
+    directory: tempfile::TempDir,
+    variables: Vec<(String, String)>,
 }
 
-/// The `script:` lines of a pipeline of GitLab, in the order of its stages.
-fn pipeline_scripts(pipeline: &Value) -> Vec<String> {
+impl CiJob {
+    /// A checkout of the reader's Dockerfile, and no program.
+    fn new() -> CiJob {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["project", "home", "programs"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        std::fs::write(directory.path().join("project/Dockerfile"), DOCKERFILE).unwrap();
+        CiJob { directory, variables: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    /// Puts this machine's program of a name where the job finds it; `false`: there is none.
+    fn give(&self, name: &str) -> bool {
+        let path = std::env::var("PATH").unwrap();
+        let Some(here) = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file()) else {
+            return false;
+        };
+        std::os::unix::fs::symlink(here, self.path(&format!("programs/{name}"))).unwrap();
+        true
+    }
+
+    /// The image `debian:12`: what is not in it is not there, and its apt-get installs what the job may need.
+    fn debian(&self) {
+        let names = must("docker", &["run", "--rm", "rdmaprep-test/debian:12", "ls", "/usr/bin", "/usr/sbin"]);
+        let given = names.lines().filter(|name| !name.is_empty() && !name.starts_with('/') && *name != "apt-get");
+        assert!(given.filter(|name| self.give(name)).count() > 100, "{names}");
+        for absent in ["curl", "docker", "rdmaprep"] {
+            assert!(!Path::new(&self.path(&format!("programs/{absent}"))).exists(), "{absent}");
+        }
+        let offered = self.path("offered");
+        std::fs::create_dir(&offered).unwrap();
+        // Certificates are what a client over TLS looks for first.
+        let certificates = self.path("ca-certificates");
+        let curl = must("sh", &["-c", "command -v curl"]);
+        write_program(
+            &Path::new(&offered).join("curl"),
+            &format!("#!/bin/sh\n{}exec {} \"$@\"\n", needs(&certificates), curl.trim()),
+        );
+        let docker = must("sh", &["-c", "command -v docker"]);
+        std::os::unix::fs::symlink(docker.trim(), format!("{offered}/docker")).unwrap();
+        let programs = self.path("programs");
+        write_program(
+            &Path::new(&programs).join("apt-get"),
+            &format!(
+                "#!/bin/sh\nset -e\nlists={}\ncase $1 in\nupdate) touch $lists; exit ;;\ninstall) shift ;;\n*) exit 100 ;;\nesac\n\
+                 [ -e $lists ] || {{ echo 'E: no package lists' >&2; exit 100; }}\nyes=\n\
+                 for word; do\n  case $word in\n  -y) yes=1 ;;\n  -*) ;;\n  ca-certificates) touch {certificates} ;;\n  \
+                 curl) mv {offered}/curl {programs} ;;\n  docker.io) mv {offered}/docker {programs} ;;\n  \
+                 *) echo \"E: Unable to locate package $word\" >&2; exit 100 ;;\n  esac\ndone\n\
+                 [ $yes ] || {{ echo 'Abort.' >&2; exit 1; }}\n",
+                self.path("lists")
+            ),
+        );
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Where the program under test can be fetched; `before` is what it does first.
+    fn publish(&mut self, mirror: &Mirror, before: &str) {
+        let published = self.path("published");
+        std::fs::write(&published, wrapper(mirror).replacen('\n', &format!("\n{before}"), 1)).unwrap();
+        self.set("RDMAPREP_URL", &format!("file://{published}"));
+    }
+
+    /// Runs a script with nothing of this machine's but the engine; `more` is before the image's programs.
+    fn run(&self, block: &Block, script: &str, more: &str) {
+        let mut process = Command::new("/bin/bash");
+        process.args(["-eo", "pipefail", "-c", script]).current_dir(self.path("project")).stdin(Stdio::null());
+        let engine = ["DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"];
+        let engine = engine.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?)));
+        process.env_clear().envs(engine).env("DOCKER_BUILDKIT", "0").env("HOME", self.path("home"));
+        process.env("PATH", format!("{more}{}", self.path("programs")));
+        let ran = run(process.envs(self.variables.iter().map(|(name, value)| (name, value))));
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.code, Some(0), "README block at line {}: {script}\n{said}", block.line);
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+/// Lines of a shell's script that end it where a file is not.
+fn needs(certificates: &str) -> String {
+    format!("[ -e {certificates} ] || {{ echo 'no certificates of authorities are installed' >&2; exit 60; }}\n")
+}
+
+/// The jobs of a pipeline of GitLab, in the order of its stages, each with what it takes from `default`.
+fn pipeline_jobs(pipeline: &Value) -> Vec<Value> {
     let stages = pipeline["stages"].as_array().unwrap();
-    let jobs =
+    let of_stage =
         |stage: &Value| pipeline.as_object().unwrap().values().filter(|job| job["stage"] == *stage).collect::<Vec<_>>();
-    let lines = stages.iter().flat_map(jobs).flat_map(|job| job["script"].as_array().unwrap());
-    lines.map(|line| line.as_str().unwrap().to_owned()).collect()
+    let whole = |job: &Value| {
+        let mut whole = pipeline["default"].as_object().cloned().unwrap_or_default();
+        whole.extend(job.as_object().unwrap().clone());
+        Value::Object(whole)
+    };
+    stages.iter().flat_map(of_stage).map(whole).collect()
+}
+
+/// Lines of a script, which GitLab hands to one shell.
+fn lines(job: &Value, key: &str) -> String {
+    let lines = job[key].as_array().into_iter().flatten();
+    lines.map(|line| format!("{}\n", line.as_str().unwrap())).collect()
 }
 
 /// One after another: they use the same names.
 #[test]
 fn the_tours() {
-    let Some(mut reader) = Reader::new() else { return };
-    let (mut shell_blocks, mut ci_blocks) = (0, 0);
+    let Some(reader) = Reader::new() else { return };
+    let (mut shell_blocks, mut workflows, mut pipelines, mut unread) = (0, 0, 0, 0);
     for block in readme().iter().filter(|block| TOURS.contains(&block.heading.as_str())) {
         match block.language.as_str() {
             "sh" => {
@@ -285,18 +377,24 @@ fn the_tours() {
                 shell_blocks += 1;
             }
             "yaml" => {
-                let Some(text) = yaml(&block.text) else { continue };
+                let Some(text) = yaml(&block.text) else {
+                    unread += 1;
+                    continue;
+                };
                 if text["jobs"].is_object() {
-                    github_actions(&mut reader, block, &text);
+                    github_actions(&reader, block, &text);
+                    workflows += 1;
                 } else {
-                    gitlab(&mut reader, block, &text);
+                    gitlab(&reader, block, &text);
+                    pipelines += 1;
                 }
-                ci_blocks += 1;
             }
             _ => {}
         }
     }
-    assert!(shell_blocks >= 5 && ci_blocks <= 2, "{shell_blocks} blocks of commands, {ci_blocks} of CI");
+    assert!(shell_blocks >= 5, "{shell_blocks} blocks of commands");
+    assert_eq!(workflows + pipelines + unread, 2, "blocks of CI");
+    assert!(unread > 0 || (workflows, pipelines) == (1, 1), "{workflows} of GitHub, {pipelines} of GitLab");
     for (file, said) in [
         ("Dockerfile.erdma", "jammy/erdma"),
         ("job.json", "\"EcsSpec\": \"ecs.ebmgn8v.48xlarge\""),
@@ -307,36 +405,72 @@ fn the_tours() {
     }
 }
 
-fn github_actions(reader: &mut Reader, block: &Block, workflow: &Value) {
-    // The program is downloaded over the one that is there.
-    let program = reader.home.path().join("bin/rdmaprep");
-    let published = reader.home.path().join("published");
-    std::fs::copy(&program, &published).unwrap();
-    reader.variables = vec![
-        ("RDMAPREP_URL", format!("file://{}", published.display())),
-        ("GITHUB_PATH", reader.home.path().join("github-path").display().to_string()),
-    ];
-    reader.run_scripts(block, "bash", &workflow_scripts(workflow));
-    assert_eq!(reader.file("github-path").trim(), reader.home.path().join("bin").display().to_string());
-    let sarif: Value = serde_json::from_str(&reader.file("rdmaprep.sarif")).unwrap();
-    assert_eq!(sarif["version"], "2.1.0");
+fn github_actions(reader: &Reader, block: &Block, workflow: &Value) {
+    // What `upload-sarif` and `checkout` need, and nothing else.
+    assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read", "security-events": "write"}));
+    for steps in workflow["jobs"].as_object().unwrap().values() {
+        // GitHub's Ubuntu has all that the job needs but the program.
+        assert_eq!(steps["runs-on"], "ubuntu-24.04");
+        let mut job = CiJob::new();
+        for name in ["bash", "sh", "cat", "mkdir", "chmod", "curl", "docker"] {
+            assert!(job.give(name), "{name}");
+        }
+        job.publish(&reader.mirror, "");
+        job.set("GITHUB_PATH", &job.path("github-path"));
+        std::fs::write(job.path("github-path"), "").unwrap();
+        let scripts: Vec<&str> =
+            steps["steps"].as_array().unwrap().iter().filter_map(|step| step["run"].as_str()).collect();
+        assert!(scripts.len() >= 3, "{scripts:?}");
+        for script in scripts {
+            let added: String = job.file("github-path").lines().map(|line| format!("{line}:")).collect();
+            job.run(block, script, &added);
+        }
+        assert_eq!(job.file("github-path").trim(), job.path("home/bin"));
+        let sarif: Value = serde_json::from_str(&job.file("project/rdmaprep.sarif")).unwrap();
+        assert_eq!(sarif["version"], "2.1.0");
+    }
 }
 
-fn gitlab(reader: &mut Reader, block: &Block, pipeline: &Value) {
+fn gitlab(reader: &Reader, block: &Block, pipeline: &Value) {
     let Some(registry) = Registry::start() else { return };
     let image = format!("{}/team/train", registry.address);
     let mut images = Names::new();
     images.add(&format!("{image}:1a2b3c4d"));
     images.add(&format!("{image}:1a2b3c4d-erdma"));
-    reader.variables = vec![
-        ("CI_REGISTRY", registry.address.clone()),
-        ("CI_REGISTRY_USER", USER.to_owned()),
-        ("CI_REGISTRY_PASSWORD", PASSWORD.to_owned()),
-        ("CI_REGISTRY_IMAGE", image),
-        ("CI_COMMIT_SHORT_SHA", "1a2b3c4d".to_owned()),
-    ];
-    reader.run_scripts(block, "sh", &pipeline_scripts(pipeline));
-    assert!(reader.file("rdmaprep.xml").contains("<testsuites"));
+    let mut reports = 0;
+    for job in pipeline_jobs(pipeline) {
+        let mut here = CiJob::new();
+        assert_eq!(job["image"], "debian:12", "the test does not know what another image has");
+        here.debian();
+        for (name, value) in [
+            ("CI_REGISTRY", registry.address.as_str()),
+            ("CI_REGISTRY_USER", USER),
+            ("CI_REGISTRY_PASSWORD", PASSWORD),
+            ("CI_REGISTRY_IMAGE", &image),
+            ("CI_COMMIT_SHORT_SHA", "1a2b3c4d"),
+        ] {
+            here.set(name, value);
+        }
+        here.publish(&reader.mirror, &needs(&here.path("ca-certificates")));
+        if job["services"].is_array() {
+            // The service's daemon, which stands for the machine's own here: without these nobody finds it.
+            let variables = [("DOCKER_HOST", "tcp://docker:2376"), ("DOCKER_TLS_VERIFY", "1")];
+            let paths = [("DOCKER_TLS_CERTDIR", "/certs"), ("DOCKER_CERT_PATH", "/certs/client")];
+            let expected: serde_json::Map<String, Value> =
+                variables.into_iter().chain(paths).map(|(name, value)| (name.to_owned(), value.into())).collect();
+            assert_eq!((&job["services"][0], &job["variables"]), (&"docker:28-dind".into(), &expected.into()));
+        } else {
+            assert_eq!(job["variables"], Value::Null);
+        }
+        let script = lines(&job, "script");
+        assert!(!script.is_empty(), "{job}");
+        here.run(block, &(lines(&job, "before_script") + &script), "");
+        if let Some(report) = job["artifacts"]["reports"]["junit"].as_str() {
+            assert!(here.file(&format!("project/{report}")).contains("<testsuites"));
+            reports += 1;
+        }
+    }
+    assert_eq!(reports, 1);
 }
 
 /// What the README shows of `make demo` is what the program prints now, but for ids, times, sizes and the progress of the build.

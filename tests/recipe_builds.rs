@@ -197,7 +197,7 @@ fn an_interrupt_ends_all() {
         .unwrap();
     let stderr = child.stderr.take().unwrap();
     let reader = std::thread::spawn(move || BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<_>>());
-    // A request of each says that both run; BuildKit may run steps that are alike as one.
+    // A request says that a build waits for the mirror. There may be no second one: BuildKit may run steps that are alike as one.
     let (connection, _) = listener.accept().unwrap();
     must("kill", &["-INT", &child.id().to_string()]);
     let output = child.wait_with_output().unwrap();

@@ -58,7 +58,14 @@ fn one_recipe_is_shown_with_its_sources() {
     insta::assert_snapshot!("images_one", ran.expect(0).stdout);
     let ran = run(rdmaprep().args(["images", "recipe:pai-nccl-tests", "--region", "cn-wulanchabu"]));
     ran.expect(0).prints("dsw-registry-vpc.cn-wulanchabu.cr.aliyuncs.com/pai/nccl-tests:12.2.2");
-    run(rdmaprep().args(["images", "pai-nccl-tests"])).expect(0).prints("dsw-registry-vpc.{region}.cr");
+    ran.prints("check it: rdmaprep check dsw-registry-vpc.cn-wulanchabu.cr.aliyuncs.com/pai/nccl-tests:12.2.2");
+    let ran = run(rdmaprep().args(["images", "pai-nccl-tests"]));
+    // The place of the region is no word of a command.
+    ran.expect(0)
+        .prints("image     dsw-registry-vpc.{region}.cr")
+        .prints("check it: rdmaprep check dsw-registry-vpc.cn-");
+    assert_eq!(ran.stdout.matches("{region}").count(), 1, "{}", ran.stdout);
+    assert!(ran.stdout.ends_with(" --target pai-dlc\n"), "{}", ran.stdout);
     let one = json(run(rdmaprep().args(["images", "cuda-12.4-ubuntu22.04", "--format", "json"])).expect(0));
     assert_eq!(one["recipes"].as_array().unwrap().len(), 1);
     assert_eq!(one["recipes"][0]["tag"], "cuda-12.4-ubuntu22.04-erdma");
@@ -66,7 +73,14 @@ fn one_recipe_is_shown_with_its_sources() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(&dir, "mine/recipe.toml", &recipe("a:1", "packages = ['perftest']"));
     let ran = run(rdmaprep().args(["images", &path]));
-    ran.expect(0).prints("mine-erdma").prints("perftest").prints(&format!("rdmaprep build {path}"));
+    ran.expect(0).prints("mine-erdma").prints("perftest").prints(&format!("build it: rdmaprep build {path}\n"));
+    // The program's own target has another fabric.
+    let path = write(&dir, "a roce/recipe.toml", "[base]\nimage = 'a:1'\n[fabric]\nname = 'roce'\n");
+    run(rdmaprep().args(["images", &path])).expect(0).prints(&format!("rdmaprep build '{path}' --target cce\n"));
+    run(rdmaprep().args(["check", &path]).args(NOWHERE)).expect(2).says("is for RoCE on mlx5").says("--target");
+    run(rdmaprep().args(["check", &path, "--target", "cce"]).args(NOWHERE))
+        .expect(3)
+        .prints(&format!("show the rest: rdmaprep build '{path}' --target cce\n"));
 }
 
 #[test]
@@ -77,9 +91,19 @@ fn what_is_no_recipe() {
         (vec!["images", "--region", "cn-beijing"], "--region is for one recipe"),
         (vec!["images", "cuda-12.4-ubuntu22.04", "--region", "cn-beijing"], "leave --region out"),
         (vec!["images", "pai-nccl-tests", "--region", "CN.x"], "is not the id of a region"),
+        (vec!["build", "cuda-12.4-ubuntu2204"], "is taken for an image: did you mean cuda-12.4-ubuntu22.04"),
+        (vec!["build", "cuda-12.4-ubuntu2204", "a:1"], "is taken for an image: did you mean cuda-12.4-ubuntu22.04"),
+        (vec!["build", "/proc/self/fdinfo"], "the directory /proc/self/fdinfo holds no recipe.toml\n"),
+        (vec!["build", "/proc/self/fdinfo", "-t", "a:1"], "--all /proc/self/fdinfo builds those below it"),
+        (vec!["render", "/proc/self/fdinfo"], "--all /proc/self/fdinfo builds those below it"),
+        (vec!["check", "/proc/self/fdinfo"], "--all /proc/self/fdinfo builds those below it"),
+        (vec!["images", "/proc/self/fdinfo"], "--all /proc/self/fdinfo builds those below it"),
+        (vec!["images", "/"], "the directory / holds no recipe.toml\n"),
+        (vec!["check", "cuda-12.4-ubuntu22.04", "--target", "cce"], "is for Alibaba eRDMA, and the target has RoCE"),
         (vec!["check", "recipe:zzz"], "there is no shipped recipe \"zzz\""),
         (vec!["build", "recipe:zzz"], "there is no shipped recipe \"zzz\""),
-        (vec!["build", "egs-erdma-cuda12.4"], "there is nothing to swap"),
+        (vec!["build", "egs-erdma-cuda12.4"], "there is nothing to swap\n  rdmaprep check egs-registry"),
+        (vec!["build", "egs-erdma-cuda12.4"], ":cuda12.4.1-cudnn9-ubuntu22.04 --target ecs\n"),
         (vec!["build", "a:1", "-t", "b:1", "--region", "cn-beijing"], "a:1 is an image"),
         (vec!["build", "a:1"], "--tag"),
         (vec!["build", "a:1", "b:1"], "a:1 is an image"),
@@ -136,12 +160,13 @@ fn a_recipe_below_the_gate_of_a_target() {
     let ran = run(rdmaprep().args(["check", "egs-erdma-cuda12.1", "--target", "ecs"]).args(NOWHERE));
     ran.expect(3)
         .prints("UNKNOWN for ecs")
-        .prints("only the image itself can show the rest: rdmaprep check egs-registry");
+        .prints("only the image itself can show the rest: rdmaprep check egs-registry")
+        .prints(":cuda12.1.1-cudnn8-ubuntu22.04 --target ecs\n");
     assert!(!ran.stdout.contains("FAIL"), "{}", ran.stdout);
     run(rdmaprep().args(["check", "egs-erdma-cuda12.4"]).args(NOWHERE)).expect(3).prints("UNKNOWN for pai-dlc");
     // What is to be built says so.
     let ran = run(rdmaprep().args(["check", "cuda-12.4-ubuntu22.04"]).args(NOWHERE));
-    ran.expect(3).prints("show the rest: rdmaprep build cuda-12.4-ubuntu22.04");
+    ran.expect(3).prints("show the rest: rdmaprep build cuda-12.4-ubuntu22.04 --target pai-dlc\n");
 }
 
 #[test]
@@ -181,6 +206,13 @@ fn a_name_may_be_an_images_and_a_recipes() {
     let ran = run(rdmaprep().args(["check", &format!("recipe:{name}"), "-H", &host]));
     ran.expect(3).prints("recipe:cuda-12.4-ubuntu22.04");
     assert_eq!(ran.stderr, "");
+    // A directory of that name is no recipe.
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join(name)).unwrap();
+    for args in [vec!["images", name], vec!["check", name, "-H", NOWHERE[1]]] {
+        let ran = run(rdmaprep().args(&args).current_dir(&dir));
+        assert!(ran.stdout.contains(name) && !ran.stderr.contains("holds no recipe.toml"), "{args:?}: {}", ran.stderr);
+    }
     // Without such an image it is the recipe, and without a daemon, too.
     let empty = MockDaemon::with_api("1.41", |_, reply| reply.json(404, r#"{"message":"no such image"}"#));
     for host in [empty.host().as_str(), NOWHERE[1]] {
@@ -188,6 +220,19 @@ fn a_name_may_be_an_images_and_a_recipes() {
         ran.expect(3).prints("recipe:cuda-12.4-ubuntu22.04").prints("UNKNOWN for pai-dlc");
         assert_eq!(ran.stderr, "");
     }
+}
+
+/// Whoever has an image of a name did not mistype it.
+#[test]
+fn an_image_whose_name_is_like_a_recipes() {
+    let name = "cuda-12.4-ubuntu2204";
+    let daemon = MockDaemon::with_api("1.41", move |request, reply| match request.endpoint() {
+        path if path == format!("/images/{name}/json") => reply.json(200, r#"{"Id":"sha256:00","Config":null}"#),
+        _ => reply.json(404, r#"{"message":"no such thing"}"#),
+    });
+    let ran = run(rdmaprep().args(["build", name, "-H", &daemon.host()]));
+    ran.expect(2).says("the new image of an image needs a name");
+    assert!(!ran.stderr.contains("did you mean"), "{}", ran.stderr);
 }
 
 /// Answers of an engine whose pull fails in a way of its own for each image.

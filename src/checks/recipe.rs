@@ -5,7 +5,7 @@ use super::registry::{Check, Judge};
 use super::{Finding, Outcome, REGISTRY, Severity};
 use crate::dockerfile::shell_quote;
 use crate::facts::{CudaSource, ImageFacts};
-use crate::recipe::{Fact, Kind, Recipe, StatedFact};
+use crate::recipe::{Fact, Kind, REGION, Recipe, StatedFact};
 use crate::targets::Target;
 use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
 
@@ -124,7 +124,7 @@ pub const NOT_STATED: &str = "the recipe does not say";
 ///
 /// `call` is what a command line names the recipe by.
 pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding> {
-    let unknown = || Outcome::unknown(NOT_STATED).remedy(how_to_know(recipe, call));
+    let unknown = || Outcome::unknown(NOT_STATED).remedy(how_to_know(recipe, call, None, Some(target)));
     let outcome = |check: &Check| match check.id {
         "nccl-version" => nccl_version(recipe, target),
         "nccl-release" => nccl_release(recipe, target),
@@ -135,12 +135,22 @@ pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding
     REGISTRY.iter().map(|check| outcome(check).unwrap_or_else(unknown).into_finding(check, target)).collect()
 }
 
-/// The command that shows what a recipe cannot.
-pub fn how_to_know(recipe: &Recipe, call: &str) -> String {
-    match recipe.kind {
-        Kind::Ready => format!("rdmaprep check {}", shell_quote(&recipe.example_image())),
-        Kind::Base => format!("rdmaprep build {}", shell_quote(call)),
-    }
+/// The command that shows what a recipe cannot, for a target: it checks the image that is ready, and builds what is not. Without a
+/// region it has the recipe's example, and without a target the program's own.
+pub fn how_to_know(recipe: &Recipe, call: &str, region: Option<&str>, target: Option<&Target>) -> String {
+    let mut words = match recipe.kind {
+        Kind::Ready => {
+            let image = region.map_or_else(|| recipe.example_image(), |id| recipe.base().replace(REGION, id));
+            vec!["rdmaprep".to_owned(), "check".to_owned(), image]
+        }
+        Kind::Base => {
+            let region = region.or(recipe.region_example()).filter(|_| recipe.base().contains(REGION));
+            let region = region.into_iter().flat_map(|id| ["--region".to_owned(), id.to_owned()]);
+            ["rdmaprep", "build", call].map(str::to_owned).into_iter().chain(region).collect()
+        }
+    };
+    words.extend(target.into_iter().flat_map(|target| ["--target".to_owned(), target.id.to_owned()]));
+    words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 fn stated_by(stated: &StatedFact) -> [String; 1] {
@@ -320,6 +330,33 @@ mod tests {
         assert_eq!(status_of(&findings, "nccl-version"), Status::Unknown);
         assert_eq!(status_of(&findings, "cuda-version"), Status::Unknown);
         assert_eq!(status_of(&findings, "python3"), Status::Pass);
+    }
+
+    #[test]
+    fn the_command_that_shows_the_rest() {
+        let of = |text: &str, region, target: Option<&str>| {
+            let recipe = parse_recipe("x", text).unwrap();
+            how_to_know(&recipe, "my recipes/x", region, target.map(|id| targets::by_id(id).unwrap()))
+        };
+        let base = "[base]\nimage = 'a:1'\n[fabric]\nname = 'erdma'\n";
+        assert_eq!(of(base, None, Some("ack")), "rdmaprep build 'my recipes/x' --target ack");
+        assert_eq!(of(base, None, None), "rdmaprep build 'my recipes/x'");
+        let ready = format!("kind = 'ready'\n{base}");
+        assert_eq!(of(&ready, None, Some("ecs")), "rdmaprep check a:1 --target ecs");
+        // An image per region has no other name in a shell, either.
+        let regional = base.replace("a:1'", "r.{region}.x/a:1'\nregion_example = 'cn-hangzhou'");
+        assert_eq!(of(&regional, None, None), "rdmaprep build 'my recipes/x' --region cn-hangzhou");
+        assert_eq!(of(&regional, Some("cn-beijing"), None), "rdmaprep build 'my recipes/x' --region cn-beijing");
+        let ready = format!("kind = 'ready'\n{regional}");
+        assert_eq!(of(&ready, None, None), "rdmaprep check r.cn-hangzhou.x/a:1");
+        assert_eq!(of(&ready, Some("cn-beijing"), Some("ecs")), "rdmaprep check r.cn-beijing.x/a:1 --target ecs");
+        let without = ready.replace("region_example = 'cn-hangzhou'", "");
+        assert_eq!(of(&without, None, None), "rdmaprep check 'r.{region}.x/a:1'");
+        // What is judged for a target is built for it.
+        let recipe = parse_recipe("x", base).unwrap();
+        let findings = check_stated(&recipe, "x", targets::by_id("ecs").unwrap());
+        let remedy = findings.iter().find(|finding| finding.summary == NOT_STATED).unwrap().remedy.clone();
+        assert_eq!(remedy.as_deref(), Some("rdmaprep build x --target ecs"));
     }
 
     #[test]

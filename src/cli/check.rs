@@ -75,7 +75,10 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
     let report = match &args.facts {
         Some(path) => judge.judge(&source::load_saved(path)?),
         None => match recipes::find(image, global)? {
-            Some(found) => judge.judge_stated(&found.recipe, image),
+            Some(found) => {
+                found.check_fabric(args.judge.target.fabric)?;
+                judge.judge_stated(&found.recipe, image)
+            }
             None => judge.judge(&source::load_facts(image, &args.source, global)?),
         },
     };

@@ -2,9 +2,13 @@
 
 use super::error::{CliError, Exit};
 use super::inspect::Format;
+use super::judge::DEFAULT_TARGET;
 use super::output::Output;
 use super::recipes::{self, Found, RecipeArgs};
+use crate::checks::recipe::how_to_know;
+use crate::recipe::Recipe;
 use crate::report::{RecipeEntry, RecipeListing, write_recipe, write_recipes};
+use crate::targets;
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -41,11 +45,22 @@ pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
     match (args.format, &args.name) {
         (Format::Json, _) => output.json(&RecipeListing::new(entries)),
         (Format::Text, None) => output.write(|out, _| write_recipes(out, &entries)),
-        (Format::Text, Some(call)) => {
-            output.write(|out, style| entries.iter().try_for_each(|entry| write_recipe(out, entry, call, style)));
-        }
+        (Format::Text, Some(call)) => output.write(|out, style| {
+            found
+                .iter()
+                .zip(&entries)
+                .try_for_each(|(found, entry)| write_recipe(out, entry, &command(&found.recipe, call, args), style))
+        }),
     }
     Ok(Exit::Ok)
+}
+
+/// What to do with a recipe: for its own target, or else one of its fabric where the program's own has another.
+fn command(recipe: &Recipe, call: &str, args: &ImagesArgs) -> String {
+    let has_default = targets::by_id(DEFAULT_TARGET).is_some_and(|target| target.fabric.id == recipe.fabric.id);
+    let of_fabric = || targets::TARGETS.iter().copied().find(|target| target.fabric.id == recipe.fabric.id);
+    let target = recipe.target.or_else(|| if has_default { None } else { of_fabric() });
+    how_to_know(recipe, call, args.recipe.region.as_deref(), target)
 }
 
 fn entry(found: &Found, args: &ImagesArgs) -> Result<RecipeEntry, CliError> {

@@ -17,11 +17,16 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  rdmaprep job example.com/train:1 --for pytorchjob -- torchrun train.py > job.yaml
-  rdmaprep job example.com/train:1 --for mpijob --workers 4 -- all_reduce_perf -b 8 -e 1G -f 2 -g 1
-  rdmaprep job example.com/train:1 --for pai-dlc --instance ecs.ebmgn8v.48xlarge -o job.json \\
-      --command 'torchrun --nnodes=$WORLD_SIZE --node_rank=$RANK train.py'
-  rdmaprep job example.com/train:1 --for arena --target cce --kind pytorchjob -- torchrun train.py
+  rdmaprep job example.com/train:1 --for pytorchjob -o job.yaml \\
+      -- torchrun train.py
+  rdmaprep job example.com/train:1 --for mpijob --workers 4 \\
+      -- all_reduce_perf -b 8 -e 1G -f 2 -g 1
+  rdmaprep job example.com/train:1 --for pai-dlc -o job.json \\
+      --instance ecs.ebmgn8v.48xlarge --command 'torchrun \\
+      --nnodes=$WORLD_SIZE --node_rank=$RANK --nproc_per_node=$NPROC_PER_NODE \\
+      --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT train.py'
+  rdmaprep job example.com/train:1 --for arena --target cce --kind pytorchjob \\
+      -- torchrun train.py
   rdmaprep job my/train:1-erdma --for docker --nics 2 -- python train.py
 
 Only the job goes to stdout; what to know about it is on stderr (-q leaves it out).";

@@ -16,10 +16,13 @@ use crate::targets::{self, ChosenInstance, Target, choose_instance};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
+/// Where an image is judged for, unless it is said otherwise.
+pub const DEFAULT_TARGET: &str = "pai-dlc";
+
 #[derive(Debug, Args)]
 pub struct JudgeArgs {
     /// Where the image is to run: pai-dlc, ecs, ack or cce
-    #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_TARGET, value_parser = parse_target)]
     pub target: &'static Target,
     /// Instance type that it is to run on, as ecs.ebmgn8v.48xlarge: its NICs and bandwidth are looked at, too
     #[arg(long, value_name = "TYPE")]

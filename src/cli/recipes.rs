@@ -5,7 +5,9 @@
 
 use super::Global;
 use super::error::CliError;
-use super::source::Client;
+use super::source::{Client, is_image_directory};
+use crate::dockerfile::shell_quote;
+use crate::fabric::Fabric;
 use crate::recipe::{Recipe, parse_recipe, shipped};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,18 @@ pub struct Found {
 }
 
 impl Found {
+    /// Refuses a recipe that is for another fabric than the target's.
+    pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
+        let own = self.recipe.fabric;
+        if own.id == fabric.id {
+            return Ok(());
+        }
+        Err(CliError::Usage(format!(
+            "recipe {} is for {}, and the target has {}\n  choose another --target",
+            self.origin, own.title, fabric.title
+        )))
+    }
+
     /// The image that it names.
     pub fn image(&self, args: &RecipeArgs) -> Result<String, CliError> {
         let image = self.recipe.image(args.region.as_deref());
@@ -42,6 +56,13 @@ pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
         return Ok(Some(found));
     }
     if !shipped::is_shipped(text) {
+        if Path::new(text).is_dir() && !is_image_directory(Path::new(text)) {
+            return Err(without_recipe(text));
+        }
+        let hint = hint(text).filter(|_| !Path::new(text).exists() && !is_in_daemon(text, global));
+        if let Some(hint) = hint {
+            tracing::warn!("{text} is no shipped recipe, and is taken for an image: {hint}");
+        }
         return Ok(None);
     }
     if is_in_daemon(text, global) {
@@ -57,6 +78,7 @@ pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
 pub fn find_recipe(text: &str) -> Result<Found, CliError> {
     match find_without_daemon(text)? {
         Some(found) => Ok(found),
+        None if Path::new(text).is_dir() && !shipped::is_shipped(text) => Err(without_recipe(text)),
         None => find_shipped(text),
     }
 }
@@ -69,6 +91,13 @@ fn find_without_daemon(text: &str) -> Result<Option<Found>, CliError> {
         Some(file) => load(&file).map(Some),
         None => Ok(None),
     }
+}
+
+fn without_recipe(directory: &str) -> CliError {
+    CliError::Usage(format!(
+        "the directory {directory} holds no recipe.toml\n  rdmaprep build --all {} builds those below it",
+        shell_quote(directory)
+    ))
 }
 
 /// The file of a recipe that is meant by a path.
@@ -107,13 +136,16 @@ fn find_shipped(name: &str) -> Result<Found, CliError> {
         Some(Ok(recipe)) => Ok(Found { origin, recipe }),
         Some(Err(source)) => Err(CliError::Recipe { path: origin, source }),
         None => {
-            let hint = match shipped::closest(name)[..] {
-                [] => "rdmaprep images lists them".to_owned(),
-                ref names => format!("did you mean {}? rdmaprep images lists them all", names.join(", ")),
-            };
+            let hint = hint(name).unwrap_or_else(|| "rdmaprep images lists them".to_owned());
             Err(CliError::Usage(format!("there is no shipped recipe {name:?}\n  {hint}")))
         }
     }
+}
+
+/// The shipped recipes that a name may have been meant for.
+fn hint(name: &str) -> Option<String> {
+    let names = shipped::closest(name);
+    (!names.is_empty()).then(|| format!("did you mean {}? rdmaprep images lists them all", names.join(", ")))
 }
 
 /// Every recipe that is shipped, by name.

@@ -153,17 +153,29 @@ fn sniff(path: PathBuf, select: Option<String>) -> Result<Reference, CliError> {
     if !metadata.is_dir() {
         return Ok(Reference::Archive { path, select });
     }
-    let has = |names: &[&str]| names.iter().any(|name| path.join(name).exists());
-    if has(&["index.json", "oci-layout", "manifest.json"]) {
+    if is_layout(&path) {
         return Ok(Reference::OciDir { path, select });
     }
-    match (has(&["etc", "usr", "bin", "lib", "var"]), select) {
+    match (is_root(&path), select) {
         (true, None) => Ok(Reference::RootFs(path)),
         (true, Some(name)) => {
             Err(CliError::Usage(format!("{shown} is a root directory: there is no image {name:?} to choose in it")))
         }
         (false, _) => Err(failed(ImageError::UnknownDirectory)),
     }
+}
+
+/// Whether a directory looks like an image.
+pub fn is_image_directory(path: &Path) -> bool {
+    is_layout(path) || is_root(path)
+}
+
+fn is_layout(directory: &Path) -> bool {
+    ["index.json", "oci-layout", "manifest.json"].iter().any(|name| directory.join(name).exists())
+}
+
+fn is_root(directory: &Path) -> bool {
+    ["etc", "usr", "bin", "lib", "var"].iter().any(|name| directory.join(name).exists())
 }
 
 fn load_archive(path: &Path, select: Option<String>, args: &SourceArgs) -> Result<ImageFacts, CliError> {

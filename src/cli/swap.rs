@@ -5,6 +5,7 @@ use super::error::CliError;
 use super::offline;
 use super::recipes::{self, Found, RecipeArgs};
 use super::source::{self, LayerCache};
+use crate::checks::recipe::how_to_know;
 use crate::docker::engine::Engine;
 use crate::fabric::{Fabric, Origin, RepositoryChoice, Userspace};
 use crate::facts::ImageFacts;
@@ -98,10 +99,11 @@ impl Subject {
     /// The base of a recipe.
     pub fn recipe(found: Found, args: &RecipeArgs) -> Result<Subject, CliError> {
         if found.recipe.kind == Kind::Ready {
-            let image = found.recipe.example_image();
-            let (origin, fabric) = (&found.origin, found.recipe.fabric.title);
+            let (origin, recipe) = (&found.origin, &found.recipe);
             return Err(CliError::Usage(format!(
-                "{origin}: its image is ready for {fabric}: there is nothing to swap\n  rdmaprep check {image}"
+                "{origin}: its image is ready for {}: there is nothing to swap\n  {}",
+                recipe.fabric.title,
+                how_to_know(recipe, origin, args.region.as_deref(), recipe.target)
             )));
         }
         Ok(Subject { base: Reference::Name(found.image(args)?), recipe: Some(found) })
@@ -119,13 +121,7 @@ impl Subject {
 
     /// Refuses a recipe that is for another fabric than the target's.
     pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
-        match &self.recipe {
-            Some(Found { origin, recipe }) if recipe.fabric.id != fabric.id => Err(CliError::Usage(format!(
-                "recipe {origin} is for {}, and the target has {}\n  choose another --target",
-                recipe.fabric.title, fabric.title
-            ))),
-            Some(_) | None => Ok(()),
-        }
+        self.recipe.as_ref().map_or(Ok(()), |found| found.check_fabric(fabric))
     }
 }
 

@@ -7,7 +7,8 @@
 use super::Job;
 use super::document::{yaml_escape, yaml_scalar};
 use super::kubernetes::{device_resource, escape_dollars, note_of_controller};
-use super::mpirun::{self, launcher_arguments};
+use super::mpirun::{self, Launcher, launcher_arguments};
+use super::pytorch_job::processes_per_host;
 use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec, shell_line};
 
@@ -27,7 +28,8 @@ pub enum ArenaKind {
 /// The line that submits the job.
 ///
 /// # Errors
-/// The target has no device plugin, the name is too long, or arena lacks an option for what is asked.
+/// The target has no device plugin, the name is too long, arena lacks an option for what is asked, or the command is not for
+/// mpirun.
 pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
     let resource = device_resource(spec)?;
     spec.check_name(NAME_ROOM)?;
@@ -36,6 +38,9 @@ pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
             problem: "--shared-memory: arena gives the pods of an mpijob 2Gi, and has no option for it".to_owned(),
             remedy: "--for mpijob, or --kind pytorchjob".to_owned(),
         });
+    }
+    if kind == ArenaKind::MpiJob {
+        mpirun::check_command(spec, "--kind pytorchjob")?;
     }
     let has_rdma_flag = resource == RDMA_FLAG_RESOURCE;
     let mut words = vec!["arena".to_owned(), "submit".to_owned(), subcommand(kind).to_owned()];
@@ -49,7 +54,7 @@ pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
         words.push(format!("--env={name}={}", yaml_escape(&escape_dollars(&value))));
     }
     let line = match kind {
-        ArenaKind::MpiJob => shell_line(&launcher_arguments(spec, None)),
+        ArenaKind::MpiJob => shell_line(&launcher_arguments(spec, Launcher::OnHostNetwork)),
         ArenaKind::PytorchJob => spec.command().shell_line(),
     };
     words.push(yaml_scalar(&escape_dollars(&line)));
@@ -78,7 +83,7 @@ fn flags(spec: &JobSpec, kind: ArenaKind) -> Vec<(&'static str, Option<String>)>
     add("memory", spec.memory.as_ref().map(ToString::to_string));
     if kind == ArenaKind::PytorchJob {
         add("share-memory", spec.shared_memory.as_ref().map(ToString::to_string));
-        add("nproc-per-node", Some(spec.gpus().to_string()));
+        add("nproc-per-node", processes_per_host(spec));
     }
     add("toleration", spec.tolerate_all.then(|| "all".to_owned()));
     flags.push(("hostNetwork", None));
@@ -101,7 +106,14 @@ fn notes(spec: &JobSpec, kind: ArenaKind, has_rdma_flag: bool) -> Vec<String> {
     }
     match kind {
         ArenaKind::MpiJob => {
-            notes.push(mpirun::note(spec, None));
+            notes.push(mpirun::note(spec, Launcher::OnHostNetwork));
+            // One template of `charts/mpijob` is the launcher's and the workers'.
+            notes.push(
+                "arena puts the launcher on the hosts' network, too: where it finds a worker under an address of its own host, \
+                 mpirun starts that worker's processes in the launcher, which was given no devices\n  --for mpijob, whose \
+                 launcher has an address of its own"
+                    .to_owned(),
+            );
             notes.push("arena gives each pod 2Gi of /dev/shm, whatever NCCL and data loaders need".to_owned());
         }
         ArenaKind::PytorchJob => {
@@ -154,6 +166,7 @@ mod tests {
         spec.tolerate_all = true;
         spec.env = vec![variable("A", "b c")];
         if kind == ArenaKind::PytorchJob {
+            spec.workload = command(&["torchrun", "train.py"]);
             spec.shared_memory = Some("64Gi".parse().unwrap());
         }
         spec
@@ -169,7 +182,7 @@ mod tests {
                 let words = text.split_whitespace().skip(3).map(|word| word.trim_matches('\''));
                 // The command's own options follow the last of arena's, which are all of the form --flag[=value].
                 let mut count = 0;
-                for word in words.take_while(|word| !word.starts_with("\"") && !word.starts_with("python")) {
+                for word in words.take_while(|word| !word.starts_with("\"") && !word.starts_with("torchrun")) {
                     let Some(flag) = word.strip_prefix("--") else { continue };
                     let (flag, value) = flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value)));
                     let known = COMMON.iter().chain(own).find(|(name, _)| *name == flag);
@@ -199,7 +212,6 @@ mod tests {
     #[test]
     fn a_pytorch_job_on_cce() {
         let mut spec = full(ArenaKind::PytorchJob, "cce");
-        spec.workload = command(&["torchrun", "train.py"]);
         let job = command_line(&spec, ArenaKind::PytorchJob).unwrap();
         assert_eq!(
             job.text,
@@ -207,6 +219,10 @@ mod tests {
              --namespace=team --cpu=4 --memory=16Gi --share-memory=64Gi --nproc-per-node=8 --toleration=all --hostNetwork \
              --rdma --env=NCCL_DEBUG=INFO '--env=A=b c' 'torchrun train.py'\n"
         );
+        // Only torchrun takes it: of another command there is one on each host.
+        spec.workload = command(&["python", "train.py"]);
+        let text = command_line(&spec, ArenaKind::PytorchJob).unwrap().text;
+        assert!(!text.contains("nproc-per-node"), "{text}");
         assert!(!job.notes.iter().any(|note| note.contains("IPC_LOCK")));
     }
 
@@ -215,6 +231,9 @@ mod tests {
         let mut spec = full(ArenaKind::MpiJob, "ack");
         spec.shared_memory = Some("64Gi".parse().unwrap());
         assert!(command_line(&spec, ArenaKind::MpiJob).unwrap_err().to_string().contains("--kind pytorchjob"));
+        let mut spec = full(ArenaKind::MpiJob, "ack");
+        spec.workload = command(&["torchrun", "train.py"]);
+        assert!(command_line(&spec, ArenaKind::MpiJob).unwrap_err().to_string().contains("\n  --kind pytorchjob, or"));
         let mut spec = full(ArenaKind::MpiJob, "ack");
         spec.name = "a".repeat(50);
         assert!(command_line(&spec, ArenaKind::MpiJob).unwrap_err().to_string().contains("up to 49"));

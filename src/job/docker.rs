@@ -1,13 +1,14 @@
 //! The `docker run` lines of one host. Pure.
 //!
-//! Two of them: what the job needs and no more, and what the vendor's page has. They are for any POSIX shell.
+//! Two of them: what the job needs and no more, and what the vendor's page has, with the job's variables and GPUs. They are for
+//! any POSIX shell.
 
 use super::Job;
 use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec, shell_line};
 use crate::docker::container_spec::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
 use crate::fabric::Fabric;
-use crate::launch::command_line::option_words;
+use crate::launch::command_line::{env_words, option_words};
 use crate::launch::host::Host;
 use crate::launch::spec::{IPC_LOCK, NETWORK, RDMA_CM, RDMA_DIRECTORY, ulimits};
 
@@ -57,9 +58,19 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
     } else {
         notes.push("run one of the lines on every host; both give the container the same name".to_owned());
         text.push_str(&format!(
-            "# as the page on {} has it, with every privilege and in the background\n{}\n",
+            "# as the page on {} has it, with every privilege and in the background; the variables are the job's\n{}\n",
             spec.target.title,
             vendor(spec)
+        ));
+        notes.extend(note_of_vendor(spec, nodes));
+    }
+    let secrets = spec.secrets();
+    if !secrets.is_empty() {
+        let exports: Vec<String> = secrets.iter().map(|name| format!("export {name}=VALUE")).collect();
+        notes.push(format!(
+            "the value of {} does not stand here: docker takes it from the environment of the shell that runs the line\n  {}",
+            secrets.join(", "),
+            exports.join("; ")
         ));
     }
     notes.push(
@@ -78,11 +89,40 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
 }
 
 fn vendor(spec: &JobSpec) -> String {
-    let flags = spec.target.docker_flags.iter().flat_map(|flags| flags.split_whitespace()).map(str::to_owned);
-    let mut words: Vec<String> = ["docker", "run"].map(str::to_owned).into_iter().chain(flags).collect();
-    words.extend(["--name".to_owned(), spec.name.clone(), spec.image.clone()]);
+    let mut words: Vec<String> =
+        ["docker", "run"].iter().chain(spec.target.docker_flags).map(|word| (*word).to_owned()).collect();
+    // The page's own GPUs are all of them.
+    let gpus = words.iter().position(|word| word == "--gpus").and_then(|at| words.get_mut(at + 1));
+    if let (Some(page), Some(count)) = (gpus, spec.gpus_per_worker) {
+        *page = count.to_string();
+    }
+    words.extend(["--name".to_owned(), spec.name.clone()]);
+    words.extend(env_words(&environment(spec)));
+    words.push(spec.image.clone());
     words.extend(spec.command().arguments());
     shell_line(&words)
+}
+
+/// What was asked for, and the vendor's line does not have.
+fn note_of_vendor(spec: &JobSpec, nodes: &RdmaNodes) -> Option<String> {
+    let asked = [
+        ("--cpu", spec.cpu.is_some()),
+        ("--memory", spec.memory.is_some()),
+        ("--shared-memory", spec.shared_memory.is_some()),
+        ("the choice of NICs", matches!(nodes, RdmaNodes::These(_))),
+    ];
+    let left_out: Vec<&str> = asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(what, _)| what).collect();
+    (!left_out.is_empty()).then(|| {
+        format!(
+            "the page's line leaves out {}: its container has the host's cores, memory, /dev/shm and every device",
+            left_out.join(", ")
+        )
+    })
+}
+
+/// The job's variables as a container takes them.
+fn environment(spec: &JobSpec) -> Vec<(String, Option<String>)> {
+    variables(spec).into_iter().map(|(name, value)| (name, Some(value))).collect()
 }
 
 fn least_privilege(spec: &JobSpec, nodes: &RdmaNodes) -> String {
@@ -113,7 +153,7 @@ fn container(spec: &JobSpec, nodes: &RdmaNodes) -> (ContainerSpec, bool) {
     container.ulimits = ulimits();
     container.capabilities = vec![IPC_LOCK.to_owned()];
     container.gpus = Gpus::Nvidia(spec.gpus_per_worker.map_or(NvidiaGpus::All, NvidiaGpus::Count));
-    container.env = variables(spec).into_iter().map(|(name, value)| (name, Some(value))).collect();
+    container.env = environment(spec);
     match nodes {
         RdmaNodes::AllOfTheHost => (container, true),
         RdmaNodes::These(paths) => {
@@ -168,6 +208,48 @@ mod tests {
             assert!(text.contains(words), "{words} is not in {text}");
         }
         assert!(!text.contains('*'));
+    }
+
+    #[test]
+    fn the_vendors_line_has_what_it_has_a_place_for() {
+        let mut spec = ecs();
+        let vendor = |job: &Job| job.text.lines().last().unwrap().to_owned();
+        let note = |job: &Job| job.notes.iter().find(|note| note.contains("leaves out")).cloned();
+        let plain = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
+        assert!(vendor(&plain).contains("--gpus all --privileged"), "{}", plain.text);
+        assert_eq!(note(&plain), None);
+
+        spec.env = vec![variable("A", "b c"), variable("HF_TOKEN", "hush")];
+        spec.interface = Some("eth7".into());
+        spec.gpus_per_worker = Some(2);
+        let job = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
+        for words in
+            ["--gpus 2 --privileged", "--env NCCL_SOCKET_IFNAME=eth7 ", " --env 'A=b c' --env HF_TOKEN registry."]
+        {
+            assert!(vendor(&job).contains(words), "{words} is not in {}", job.text);
+        }
+        assert_eq!(note(&job), None, "all of it is in the line");
+
+        spec.memory = Some("1Gi".parse().unwrap());
+        spec.shared_memory = Some("64Mi".parse().unwrap());
+        let job = command_lines(&spec, &RdmaNodes::of_nics(2)).unwrap();
+        let note = note(&job).unwrap();
+        assert!(note.contains("leaves out --memory, --shared-memory, the choice of NICs: "), "{note}");
+        assert!(!vendor(&job).contains("1073741824"), "{}", job.text);
+    }
+
+    #[test]
+    fn a_secret_is_left_to_the_shell() {
+        let mut spec = ecs();
+        spec.env = vec![variable("HF_TOKEN", "hush"), variable("TOKENIZERS_PARALLELISM", "false")];
+        let job = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
+        assert!(!job.text.contains("hush") && job.text.contains("--env TOKENIZERS_PARALLELISM=false"), "{}", job.text);
+        let note = job.notes.iter().find(|note| note.contains("environment of the shell")).unwrap();
+        assert!(note.contains("HF_TOKEN") && note.ends_with("\n  export HF_TOKEN=VALUE"), "{note}");
+        assert!(!note.contains("TOKENIZERS"), "{note}");
+        spec.env = vec![variable("MAX_TOKENS", "8")];
+        let job = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
+        assert!(!job.notes.iter().any(|note| note.contains("environment of the shell")), "{:?}", job.notes);
     }
 
     #[test]

@@ -74,17 +74,25 @@ pub fn with_port(container: Node, name: &str, port: u16) -> Node {
     container.with("ports", Some(Node::List(vec![port])))
 }
 
-/// A pod on the host's network, whose addresses the GIDs of the NICs are.
-pub fn pod(spec: &JobSpec, container: Node, has_devices: bool) -> Node {
+/// A pod without devices, with an address of its own.
+pub fn pod(spec: &JobSpec, container: Node) -> Node {
+    with_container(map([]), spec, container)
+}
+
+/// A pod with devices, on the host's network, whose addresses the GIDs of the NICs are.
+pub fn pod_with_devices(spec: &JobSpec, container: Node) -> Node {
     // Without a size it is bounded by the pod's memory alone.
     let size = spec.shared_memory.as_ref().map(ToString::to_string);
     let shared_memory = map([("medium", "Memory".into())]).with("sizeLimit", size);
     let volume = map([("name", SHARED_MEMORY.into()), ("emptyDir", shared_memory)]);
+    let pod = map([("hostNetwork", true.into()), ("dnsPolicy", "ClusterFirstWithHostNet".into())]);
+    with_container(pod, spec, container).with("volumes", Some(Node::List(vec![volume])))
+}
+
+fn with_container(pod: Node, spec: &JobSpec, container: Node) -> Node {
     let toleration = map([("operator", "Exists".into())]);
-    map([("hostNetwork", true.into()), ("dnsPolicy", "ClusterFirstWithHostNet".into())])
-        .with("tolerations", spec.tolerate_all.then(|| Node::List(vec![toleration])))
+    pod.with("tolerations", spec.tolerate_all.then(|| Node::List(vec![toleration])))
         .with("containers", Some(Node::List(vec![container])))
-        .with("volumes", has_devices.then(|| Node::List(vec![volume])))
 }
 
 /// Pods that are alike.

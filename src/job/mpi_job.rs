@@ -5,9 +5,9 @@
 use super::Manifest;
 use super::document::map;
 use super::kubernetes::{
-    container, device_resource, notes, object, pod, replicas, with_devices, with_port, with_variables,
+    container, device_resource, notes, object, pod, pod_with_devices, replicas, with_devices, with_port, with_variables,
 };
-use super::mpirun::{self, launcher_arguments};
+use super::mpirun::{self, Launcher, launcher_arguments};
 use super::spec::{JobError, JobSpec};
 
 /// On the host's network port 22 is the host's own sshd's; the vendor's page on eRDMA in Docker takes this one.
@@ -15,14 +15,20 @@ const SSH_PORT: u16 = 12345;
 
 /// The manifest of a job with a launcher, which has no devices, and a worker on each host.
 ///
+/// The launcher has an address of its own: on the host's network mpirun would take the worker of its host for itself and start
+/// that worker's processes in the launcher, for which the operator sets NVIDIA_VISIBLE_DEVICES to nothing.
+///
 /// # Errors
-/// The target has no device plugin, or the name is too long.
+/// The target has no device plugin, the name is too long, or the command is not for mpirun.
 pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     let resource = device_resource(spec)?;
     spec.check_name(format!("-worker-{}", spec.workers - 1).len())?;
+    mpirun::check_command(spec, "--for pytorchjob")?;
     let port = spec.port.unwrap_or(SSH_PORT);
     // The processes get their variables from mpirun: what sshd starts does not have those of its container.
-    let launcher = container(spec, "launcher", &launcher_arguments(spec, Some(&ssh_options(port))));
+    let ssh = ssh_options(port);
+    let way = Launcher::OnPodNetwork { ssh: &ssh };
+    let launcher = container(spec, "launcher", &launcher_arguments(spec, way));
     let launcher = with_variables(launcher, spec);
     let worker = with_devices(container(spec, "worker", &sshd(port)), spec, resource);
     let worker = with_port(worker, "ssh", port);
@@ -32,13 +38,19 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
         (
             "mpiReplicaSpecs",
             map([
-                ("Launcher", replicas(1, pod(spec, launcher, false))),
-                ("Worker", replicas(spec.workers, pod(spec, worker, true))),
+                ("Launcher", replicas(1, pod(spec, launcher))),
+                ("Worker", replicas(spec.workers, pod_with_devices(spec, worker))),
             ]),
         ),
     ]);
     let mut all = notes(spec);
-    all.push(mpirun::note(spec, Some(&ssh_options(port))));
+    all.push(mpirun::note(spec, way));
+    if let Some(interface) = &spec.interface {
+        all.push(format!(
+            "{interface} is for the processes on the hosts: the launcher has an address of the pods' network, and mpirun itself \
+             meets the hosts over that"
+        ));
+    }
     all.push(format!(
         "the image must have sshd, ssh and mpirun; sshd takes port {port} of each host, so two such jobs do not fit on one\n  \
          --port N"
@@ -98,6 +110,23 @@ mod tests {
         }
         let launcher = yaml.split("Worker:").next().unwrap();
         assert!(!launcher.contains("nvidia.com/gpu") && !launcher.contains("rdma/hca"), "{launcher}");
+    }
+
+    /// With the address of a worker, the launcher would be taken for it.
+    #[test]
+    fn the_launcher_has_an_address_of_its_own() {
+        let mut spec = spec();
+        spec.interface = Some("eth7".into());
+        let job = manifest(&spec).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&job.root.to_json()).unwrap();
+        let pod = |replica: &str| json["spec"]["mpiReplicaSpecs"][replica]["template"]["spec"].clone();
+        let network = |replica: &str| (pod(replica)["hostNetwork"].clone(), pod(replica)["dnsPolicy"].clone());
+        assert_eq!(network("Launcher"), (serde_json::Value::Null, serde_json::Value::Null));
+        assert_eq!(network("Worker"), (true.into(), "ClusterFirstWithHostNet".into()));
+        // Of the hosts' interface only the processes on them are told.
+        let command = pod("Launcher")["containers"][0]["command"].to_string();
+        assert!(command.contains(r#""btl_tcp_if_include","eth7""#) && !command.contains("oob_tcp_if"), "{command}");
+        assert!(job.notes.iter().any(|note| note.starts_with("eth7 is for the processes on the hosts")));
     }
 
     #[test]

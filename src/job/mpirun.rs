@@ -4,7 +4,7 @@
 //! meet, and the data is NCCL's.
 
 use super::settings::variables;
-use super::spec::{JobSpec, UserCommand, shell_line};
+use super::spec::{JobError, JobSpec, UserCommand, shell_line};
 
 /// Programs that start the processes themselves.
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "horovodrun"];
@@ -12,13 +12,42 @@ const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "horovodrun"];
 /// Variables of the container that processes on other hosts do not get by themselves.
 const ALWAYS_PASSED: [&str; 2] = ["LD_LIBRARY_PATH", "PATH"];
 
-/// Whether the user's command starts the processes itself.
-fn is_launcher(command: &UserCommand) -> bool {
-    LAUNCHERS.contains(&command.program())
+/// Where mpirun runs, and how it reaches the workers.
+#[derive(Debug, Clone, Copy)]
+pub enum Launcher<'a> {
+    /// By ssh with these options, from an address of its own: it has none of the hosts' interfaces.
+    OnPodNetwork { ssh: &'a str },
+    /// By what the operator has for it, from one of the hosts.
+    OnHostNetwork,
 }
 
-/// Program and arguments of the launcher. `rsh_options` are those of ssh, where mpirun reaches the hosts by it.
-pub fn launcher_arguments(spec: &JobSpec, rsh_options: Option<&str>) -> Vec<String> {
+/// Whether the user's command starts the processes itself.
+fn is_launcher(command: &UserCommand) -> bool {
+    command.starts(&LAUNCHERS)
+}
+
+/// Refuses torchrun, of which mpirun would start one for each GPU, each with a process for each GPU. `remedy`: the format that
+/// has what torchrun needs.
+///
+/// # Errors
+/// The command is torchrun's, and no launcher of MPI is in it.
+pub fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
+    let command = spec.command();
+    if is_launcher(command) || !command.is_torchrun() {
+        return Ok(());
+    }
+    Err(JobError::Other {
+        problem: format!(
+            "torchrun starts a process for each GPU itself, and mpirun would start {} of it, {} on each host",
+            processes(spec),
+            spec.gpus()
+        ),
+        remedy: format!("{remedy}, or the script itself under mpirun: -- python SCRIPT"),
+    })
+}
+
+/// Program and arguments of the launcher.
+pub fn launcher_arguments(spec: &JobSpec, launcher: Launcher<'_>) -> Vec<String> {
     let command = spec.command();
     if is_launcher(command) {
         return command.arguments();
@@ -32,11 +61,12 @@ pub fn launcher_arguments(spec: &JobSpec, rsh_options: Option<&str>) -> Vec<Stri
     parameter("btl", "^openib");
     if let Some(interface) = &spec.interface {
         parameter("btl_tcp_if_include", interface);
-        parameter("oob_tcp_if_include", interface);
     }
-    if let Some(options) = rsh_options {
+    match launcher {
         // On the command line it counts over the variable that the operator sets.
-        parameter("plm_rsh_args", options);
+        Launcher::OnPodNetwork { ssh } => parameter("plm_rsh_args", ssh),
+        // mpirun's own way to the hosts: it ends where it lacks the interface itself.
+        Launcher::OnHostNetwork => spec.interface.iter().for_each(|name| parameter("oob_tcp_if_include", name)),
     }
     let variables = variables(spec);
     let names = variables.iter().map(|(name, _)| name.as_str()).filter(|name| !ALWAYS_PASSED.contains(name));
@@ -60,9 +90,12 @@ fn without_colons(words: Vec<String>) -> Vec<String> {
 }
 
 /// What a person should know about it.
-pub fn note(spec: &JobSpec, rsh_options: Option<&str>) -> String {
+pub fn note(spec: &JobSpec, launcher: Launcher<'_>) -> String {
     if is_launcher(spec.command()) {
-        let ssh = rsh_options.map(|options| format!("--mca plm_rsh_args '{options}'"));
+        let ssh = match launcher {
+            Launcher::OnPodNetwork { ssh } => Some(format!("--mca plm_rsh_args '{ssh}'")),
+            Launcher::OnHostNetwork => None,
+        };
         let names = variables(spec).into_iter().map(|(name, _)| format!("-x {name}"));
         let options: Vec<String> = ssh.into_iter().chain(names).collect();
         return format!(
@@ -81,7 +114,10 @@ pub fn note(spec: &JobSpec, rsh_options: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::spec::Workload;
     use crate::job::spec::tests::{NASTY, command, spec, variable};
+
+    const SSH: Launcher<'_> = Launcher::OnPodNetwork { ssh: "-p 12345" };
 
     #[test]
     fn the_line_of_two_hosts() {
@@ -89,28 +125,56 @@ mod tests {
         spec.interface = Some("eth0".into());
         spec.workload = command(&["all_reduce_perf", "-b", "8", "-g", "1"]);
         assert_eq!(
-            launcher_arguments(&spec, Some("-p 12345")).join(" "),
+            launcher_arguments(&spec, SSH).join(" "),
             "mpirun --allow-run-as-root -np 16 -N 8 --bind-to none --mca pml ob1 --mca btl ^openib --mca btl_tcp_if_include \
-             eth0 --mca oob_tcp_if_include eth0 --mca plm_rsh_args -p 12345 -x NCCL_DEBUG -x NCCL_IB_GID_INDEX -x \
+             eth0 --mca plm_rsh_args -p 12345 -x NCCL_DEBUG -x NCCL_IB_GID_INDEX -x \
              NCCL_IB_QPS_PER_CONNECTION -x NCCL_MIN_NCHANNELS -x NCCL_NET_PLUGIN -x NCCL_SOCKET_IFNAME -x \
              GLOO_SOCKET_IFNAME -x LD_LIBRARY_PATH -x PATH all_reduce_perf -b 8 -g 1"
         );
+        let of_a_host = launcher_arguments(&spec, Launcher::OnHostNetwork).join(" ");
+        assert!(of_a_host.contains("btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 -x"), "{of_a_host}");
     }
 
     #[test]
     fn the_command_stays_as_it_is() {
         let mut spec = spec();
         spec.workload = command(&NASTY);
-        assert!(launcher_arguments(&spec, None).ends_with(&NASTY.map(str::to_owned)));
-        assert!(note(&spec, None).contains("16 processes, 8 on each of 2 hosts"));
+        assert!(launcher_arguments(&spec, SSH).ends_with(&NASTY.map(str::to_owned)));
+        assert!(note(&spec, SSH).contains("16 processes, 8 on each of 2 hosts"));
         spec.workload = command(&["/usr/bin/mpirun", "-np", "2", "x"]);
-        assert_eq!(launcher_arguments(&spec, None), ["/usr/bin/mpirun", "-np", "2", "x"]);
-        assert!(note(&spec, Some("-p 1")).contains("plm_rsh_args '-p 1' -x NCCL_DEBUG"));
+        assert_eq!(launcher_arguments(&spec, SSH), ["/usr/bin/mpirun", "-np", "2", "x"]);
+        assert!(note(&spec, SSH).contains("plm_rsh_args '-p 12345' -x NCCL_DEBUG"));
+        assert!(note(&spec, Launcher::OnHostNetwork).contains("\n  -x NCCL_DEBUG"));
+        for line in ["cd /x && mpirun -np 2 x", "FOO=1 mpirun x", "env A=b /opt/bin/mpirun x"] {
+            spec.workload = Workload::Command(UserCommand::Shell(line.into()));
+            assert_eq!(launcher_arguments(&spec, SSH), ["/bin/sh", "-c", line]);
+            assert!(note(&spec, SSH).contains("starts the processes itself"), "{line}");
+        }
         // A path of the user's own is passed once.
         spec.workload = command(&["prog", ":", "a b"]);
         spec.env = vec![variable("PATH", "/x")];
-        let all = launcher_arguments(&spec, None);
+        let all = launcher_arguments(&spec, SSH);
         assert!(all.ends_with(&["/bin/sh", "-c", "exec prog : 'a b'"].map(str::to_owned)), "{all:?}");
         assert_eq!(all.iter().filter(|word| *word == "PATH").count(), 1);
+    }
+
+    #[test]
+    fn torchrun_is_not_for_mpirun() {
+        let check = |words: &[&str]| {
+            let mut spec = spec();
+            spec.workload = command(words);
+            check_command(&spec, "--for pytorchjob").map_err(|error| error.to_string())
+        };
+        for words in [
+            ["torchrun", "train.py"].as_slice(),
+            &["python", "-m", "torch.distributed.run", "train.py"],
+            &["sh", "-c", "cd /x && torchrun train.py"],
+        ] {
+            let error = check(words).unwrap_err();
+            assert!(error.contains("16 of it, 8 on each host\n  --for pytorchjob, or the script"), "{error}");
+        }
+        // Who starts one of it on each host knows what they do.
+        assert_eq!(check(&["mpirun", "-N", "1", "torchrun", "train.py"]), Ok(()));
+        assert_eq!(check(&["python", "train.py"]), Ok(()));
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Source: kubeflow/training-operator release-1.9, `pkg/apis/kubeflow.org/v1/pytorch_types.go` and
 //! `pkg/controller.v1/pytorch/envvar.go`. The operator sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, and as PET_* what
-//! torchrun takes for its options. Without an elastic policy the number of hosts is fixed.
+//! torchrun takes for its options. Without an elastic policy the number of hosts is fixed. WORLD_SIZE is hosts times
+//! `nprocPerNode` where that is a number, and without it ("auto") hosts.
 
 use super::Manifest;
 use super::document::map;
 use super::kubernetes::{
-    container, device_resource, notes, object, pod, replicas, with_devices, with_port, with_variables,
+    container, device_resource, notes, object, pod_with_devices, replicas, with_devices, with_port, with_variables,
 };
 use super::spec::{JobError, JobSpec};
 
@@ -15,6 +16,12 @@ use super::spec::{JobError, JobSpec};
 const CONTAINER: &str = "pytorch";
 const PORT_NAME: &str = "pytorchjob-port";
 const PORT: u16 = 23456;
+
+/// Processes that torchrun starts on each host; of another command, which knows nothing of it, there is one, and the group would
+/// wait for others.
+pub(super) fn processes_per_host(spec: &JobSpec) -> Option<String> {
+    spec.command().is_torchrun().then(|| spec.gpus().to_string())
+}
 
 /// The manifest of a job with a master and, on more than one host, workers.
 ///
@@ -28,15 +35,14 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
         let member = with_variables(container(spec, CONTAINER, &spec.command().arguments()), spec);
         let member = with_devices(member, spec, resource);
         // Started anew alone, a member finds none of the others.
-        replicas(count, pod(spec, with_port(member, PORT_NAME, port), true)).with("restartPolicy", Some("Never"))
+        replicas(count, pod_with_devices(spec, with_port(member, PORT_NAME, port))).with("restartPolicy", Some("Never"))
     };
     let workers = (spec.workers > 1).then(|| member(spec.workers - 1));
-    let body = map([
-        // A text in the operator's type: "auto" and "gpu" are others.
-        ("nprocPerNode", spec.gpus().to_string().into()),
-        ("runPolicy", map([("cleanPodPolicy", "Running".into())])),
-        ("pytorchReplicaSpecs", map([("Master", member(1))]).with("Worker", workers)),
-    ]);
+    // A text in the operator's type: "auto" and "gpu" are others.
+    let body = map([])
+        .with("nprocPerNode", processes_per_host(spec))
+        .with("runPolicy", Some(map([("cleanPodPolicy", "Running".into())])))
+        .with("pytorchReplicaSpecs", Some(map([("Master", member(1))]).with("Worker", workers)));
     let mut all = notes(spec);
     if !spec.command().is_torchrun() {
         all.push(format!(
@@ -73,7 +79,22 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&job.root.to_json()).unwrap();
         let replicas = json["spec"]["pytorchReplicaSpecs"].as_object().unwrap();
         assert_eq!(replicas.keys().collect::<Vec<_>>(), ["Master"]);
-        assert_eq!(json["spec"]["nprocPerNode"], "4");
         assert!(job.notes.iter().any(|note| note.contains("torchrun makes 4 processes")));
+    }
+
+    /// With it the operator counts processes that nobody starts.
+    #[test]
+    fn processes_are_told_to_torchrun_alone() {
+        let of = |words: &[&str]| {
+            let mut spec = spec();
+            spec.gpus_per_worker = Some(4);
+            spec.workload = command(words);
+            let json = manifest(&spec).unwrap().root.to_json();
+            serde_json::from_str::<serde_json::Value>(&json).unwrap()["spec"]["nprocPerNode"].clone()
+        };
+        assert_eq!(of(&["torchrun", "train.py"]), "4");
+        assert_eq!(of(&["python", "-m", "torch.distributed.run", "train.py"]), "4");
+        assert_eq!(of(&["python", "train.py"]), serde_json::Value::Null);
+        assert_eq!(of(&["accelerate", "launch", "train.py"]), serde_json::Value::Null);
     }
 }

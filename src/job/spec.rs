@@ -109,25 +109,27 @@ impl UserCommand {
         }
     }
 
-    /// Name of the program without its directory, for hints.
-    pub fn program(&self) -> &str {
-        let first = match self {
-            UserCommand::Arguments(words) => words.first().map_or("", String::as_str),
-            UserCommand::Shell(line) => line.split_whitespace().next().unwrap_or_default(),
+    /// Whether one of these programs or Python modules is started, as far as its words tell: also behind `cd x &&`, `A=b`, `env`
+    /// or `sh -c`.
+    pub fn starts(&self, programs: &[&str]) -> bool {
+        let text = match self {
+            UserCommand::Arguments(words) => words.join(" "),
+            UserCommand::Shell(line) => line.clone(),
         };
-        first.rsplit('/').next().unwrap_or(first)
+        // What a shell takes for the end of a word, or takes away.
+        let ends = |c: char| c.is_whitespace() || ";&|(){}`'\"".contains(c);
+        let mut before = "";
+        text.split(ends).filter(|word| !word.is_empty()).any(|word| {
+            // What follows a long option is its value.
+            let is_value = before.starts_with("--") && !before.contains('=');
+            before = word;
+            !is_value && programs.contains(&word.rsplit('/').next().unwrap_or(word))
+        })
     }
 
-    /// Whether it starts a process per GPU by itself.
+    /// Whether it starts a process per GPU by itself, and finds the other hosts by what PyTorch's operators set.
     pub fn is_torchrun(&self) -> bool {
-        let is_launcher = |word: &str| {
-            word.rsplit('/').next() == Some("torchrun")
-                || ["torch.distributed.run", "torch.distributed.launch"].contains(&word)
-        };
-        match self {
-            UserCommand::Arguments(words) => words.iter().any(|word| is_launcher(word)),
-            UserCommand::Shell(line) => line.split_whitespace().any(is_launcher),
-        }
+        self.starts(&["torchrun", "torch.distributed.run", "torch.distributed.launch"])
     }
 
     /// A word after `--` that its author may have meant for a shell.
@@ -234,6 +236,11 @@ impl JobSpec {
         })
     }
 
+    /// Names of the user's variables whose values nobody is to see.
+    pub(super) fn secrets(&self) -> Vec<&str> {
+        self.env.iter().map(|variable| variable.name.as_str()).filter(|name| is_secret(name)).collect()
+    }
+
     /// What holds for every format that leaves this host.
     pub(super) fn notes_of_submission(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -244,8 +251,7 @@ impl JobSpec {
                 self.image
             ));
         }
-        let secrets: Vec<&str> =
-            self.env.iter().map(|variable| variable.name.as_str()).filter(|name| is_secret(name)).collect();
+        let secrets = self.secrets();
         if !secrets.is_empty() {
             notes.push(format!("whoever may see the job sees the value of {}, too", secrets.join(", ")));
         }
@@ -385,15 +391,41 @@ pub(super) mod tests {
 
     #[test]
     fn commands() {
-        assert_eq!(arguments(&["/usr/bin/mpirun", "-np", "2"]).program(), "mpirun");
-        assert_eq!(UserCommand::Shell("cd x && y".into()).program(), "cd");
         assert!(arguments(&["torchrun", "train.py"]).is_torchrun());
         assert!(arguments(&["python", "-m", "torch.distributed.run"]).is_torchrun());
         assert!(UserCommand::Shell("cd /x && torchrun t.py".into()).is_torchrun());
         assert!(!arguments(&["python", "train.py"]).is_torchrun());
+        assert!(!arguments(&["python", "train.py", "--launcher", "torchrun"]).is_torchrun());
         assert_eq!(arguments(&["echo", "a b"]).shell_line(), "echo 'a b'");
         assert_eq!(UserCommand::Shell("echo a b".into()).arguments(), ["/bin/sh", "-c", "echo a b"]);
         assert_eq!(arguments(&["echo", "$RANK"]).unexpanded(), Some("$RANK"));
+    }
+
+    #[test]
+    fn programs_that_a_command_starts() {
+        let of_shell = |line: &str| UserCommand::Shell(line.into()).starts(&["mpirun"]);
+        for line in [
+            "mpirun -np 2 x",
+            "/usr/bin/mpirun -np 2 x",
+            "cd /x && mpirun -np 2 x",
+            "cd /x;mpirun -np 2 x",
+            "FOO=1 mpirun x",
+            "env A=b mpirun x",
+            "if true; then (mpirun x) fi",
+            "sh -c 'exec mpirun x'",
+            "x=$(mpirun x)",
+            "timeout --signal=KILL 60 mpirun x",
+        ] {
+            assert!(of_shell(line), "{line}");
+        }
+        for line in
+            ["python train.py", "mpirun.sh", "cat mpirun_log", "python x.py --launcher mpirun", "ls mpirun/x", ""]
+        {
+            assert!(!of_shell(line), "{line}");
+        }
+        assert!(arguments(&["/usr/bin/mpirun", "-np", "2"]).starts(&["mpirun"]));
+        assert!(arguments(&["bash", "-c", "cd /x && mpirun y"]).starts(&["mpirun"]));
+        assert!(!arguments(&["python", "train.py", "--launcher", "mpirun"]).starts(&["mpirun"]));
     }
 
     #[test]

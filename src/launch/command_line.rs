@@ -20,6 +20,19 @@ pub fn option_words(spec: &ContainerSpec) -> Vec<String> {
     options(spec).into_iter().flat_map(|(name, value)| std::iter::once(name.to_owned()).chain(value)).collect()
 }
 
+/// The options for variables alone, one word each.
+pub fn env_words(variables: &[(String, Option<String>)]) -> Vec<String> {
+    variables.iter().flat_map(|variable| ["--env".to_owned(), env_value(variable)]).collect()
+}
+
+fn env_value((name, value): &(String, Option<String>)) -> String {
+    match value {
+        Some(value) if !is_secret(name) => format!("{name}={value}"),
+        // The Docker client takes the value from its own environment, and without one removes the variable.
+        Some(_) | None => name.clone(),
+    }
+}
+
 fn options(spec: &ContainerSpec) -> Vec<(&'static str, Option<String>)> {
     let mut options: Vec<(&'static str, Option<String>)> = Vec::new();
     let mut add = |name, value: String| options.push((name, Some(value)));
@@ -49,12 +62,8 @@ fn options(spec: &ContainerSpec) -> Vec<(&'static str, Option<String>)> {
     for bind in &spec.mounts {
         add("--mount", mount_value(bind));
     }
-    for (name, value) in &spec.env {
-        match value {
-            Some(value) if !is_secret(name) => add("--env", format!("{name}={value}")),
-            // The Docker client takes the value from its own environment, and without one removes the variable.
-            Some(_) | None => add("--env", name.clone()),
-        }
+    for variable in &spec.env {
+        add("--env", env_value(variable));
     }
     if let Some(user) = &spec.user {
         add("--user", user.clone());

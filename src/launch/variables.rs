@@ -207,12 +207,31 @@ fn is_recorded(name: &str) -> bool {
     name == LIBRARY_PATH || RECORDED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a name looks like that of a secret.
+/// Whether a name looks like that of a secret: one of its words is a secret's.
 pub fn is_secret(name: &str) -> bool {
-    const MARKS: [&str; 8] = ["TOKEN", "PASSWORD", "PASSWD", "SECRET", "KEY", "CREDENTIAL", "AUTH", "PASSPHRASE"];
-    let name = name.to_ascii_uppercase();
-    // The partition key of InfiniBand (NCCL_IB_PKEY) is a number that everybody may know.
-    name.split('_').any(|word| word != "PKEY" && MARKS.iter().any(|mark| word.contains(mark)))
+    // Not TOKENS, which are a model's far more often (MAX_TOKENS).
+    const WORDS: [&str; 18] = [
+        "TOKEN",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "SECRET",
+        "SECRETS",
+        "KEY",
+        "KEYS",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "AUTH",
+        // Written together, as in PGPASSWORD.
+        "APIKEY",
+        "ACCESSKEY",
+        "SECRETKEY",
+        "PRIVATEKEY",
+        "ACCESSTOKEN",
+        "AUTHTOKEN",
+        "PGPASSWORD",
+    ];
+    name.to_ascii_uppercase().split(|c: char| !c.is_ascii_alphanumeric()).any(|word| WORDS.contains(&word))
 }
 
 #[cfg(test)]
@@ -348,6 +367,38 @@ mod tests {
         assert_eq!(say(&all, "NCCL_IB_PKEY"), "0x8001 (Image)");
         assert!(!format!("{:?}", all.recorded).contains("secret"));
         assert_eq!(change(&all, "NVIDIA_API_KEY"), Some(&Some("user-secret".into())));
+    }
+
+    #[test]
+    fn secrets_by_whole_words() {
+        for name in [
+            "HF_TOKEN",
+            "WANDB_API_KEY",
+            "AWS_SECRET_ACCESS_KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "CI_REGISTRY_PASSWORD",
+            "hf_token",
+            "db.password",
+            "KEY",
+            "OPENAI_APIKEY",
+            "PGPASSWORD",
+        ] {
+            assert!(is_secret(name), "{name}");
+        }
+        for name in [
+            "TOKENIZERS_PARALLELISM",
+            "MONKEY",
+            "MAX_TOKENS",
+            "NCCL_IB_PKEY",
+            "KEYBOARD",
+            "AUTHOR",
+            "TURKEY_DATA",
+            "SECRETARY",
+            "NCCL_DEBUG",
+            "",
+        ] {
+            assert!(!is_secret(name), "{name}");
+        }
     }
 
     #[test]

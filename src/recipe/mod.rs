@@ -262,6 +262,11 @@ impl Recipe {
         &self.base
     }
 
+    /// A region that has the image, where it is in each.
+    pub fn region_example(&self) -> Option<&str> {
+        self.region_example.as_deref()
+    }
+
     /// A name that a registry has: where the image is in each region, that of the example.
     pub fn example_image(&self) -> String {
         self.base.replace(REGION, self.region_example.as_deref().unwrap_or(REGION))

@@ -109,8 +109,8 @@ pub fn write_recipes(out: &mut dyn Write, recipes: &[RecipeEntry]) -> io::Result
     Ok(())
 }
 
-/// Writes all that a recipe says, and what to do with it; `call` is what a command line names it by.
-pub fn write_recipe(out: &mut dyn Write, recipe: &RecipeEntry, call: &str, style: Style) -> io::Result<()> {
+/// Writes all that a recipe says, and the command that builds or checks it.
+pub fn write_recipe(out: &mut dyn Write, recipe: &RecipeEntry, command: &str, style: Style) -> io::Result<()> {
     writeln!(out, "{}  {}", style.bold(&recipe.name), recipe.title.as_deref().unwrap_or_default())?;
     let kind = match recipe.kind {
         Kind::Base => "base: its RDMA userspace is to be swapped",
@@ -145,7 +145,7 @@ pub fn write_recipe(out: &mut dyn Write, recipe: &RecipeEntry, call: &str, style
         writeln!(out, "    nothing")?;
     }
     match recipe.kind {
-        Kind::Base => writeln!(out, "  build it: rdmaprep build {call}"),
-        Kind::Ready => writeln!(out, "  check it: rdmaprep check {}", recipe.image),
+        Kind::Base => writeln!(out, "  build it: {command}"),
+        Kind::Ready => writeln!(out, "  check it: {command}"),
     }
 }

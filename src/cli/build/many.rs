@@ -10,6 +10,7 @@ use crate::cli::progress::Progress;
 use crate::cli::recipes::{self, Found, RecipeArgs};
 use crate::cli::swap::Subject;
 use crate::cli::{Global, block_on};
+use crate::docker::reference::Reference;
 use crate::recipe::{Kind, REGION};
 use crate::report::write_check;
 use crate::units::Elapsed;
@@ -35,7 +36,7 @@ struct Row {
     /// The image that the recipe names.
     base: String,
     result: Outcome,
-    /// What `build` of this recipe alone would have ended with.
+    /// What `build` of this recipe alone would have ended with; 0 where there is nothing to build, which alone is bad usage.
     exit_code: u8,
     /// Of the image that was built.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +97,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         return Err(CliError::Usage(format!("one name cannot be given to several images\n  {hint}")));
     }
     let found = collect(args, global)?;
-    check_tags(args, &found)?;
+    check_tags(args.tag_prefix.as_deref().unwrap_or_default(), &found)?;
     let judge = args.judge.load()?;
     args.swap.check(args.judge.target.fabric)?;
     let rows = block_on(async {
@@ -125,7 +126,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     Ok(exit)
 }
 
-/// The recipes that are meant, each once.
+/// The recipes that are meant, in the order of the arguments; what is named twice is there twice.
 fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
     let mut all: Vec<Found> = Vec::new();
     if args.all && args.subjects.is_empty() {
@@ -151,19 +152,33 @@ fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
 }
 
 /// Refuses recipes whose images would have the same name: the later one would take it from the other.
-fn check_tags(args: &BuildArgs, all: &[Found]) -> Result<(), CliError> {
-    let prefix = args.tag_prefix.as_deref().unwrap_or_default();
-    for (at, found) in all.iter().enumerate() {
-        let Some(tag) = found.recipe.default_tag().filter(|_| found.recipe.kind == Kind::Base) else { continue };
-        let is_same = |other: &&Found| other.recipe.default_tag().as_ref() == Some(&tag);
-        if let Some(other) = all[..at].iter().find(is_same) {
+fn check_tags(prefix: &str, all: &[Found]) -> Result<(), CliError> {
+    let mut images: Vec<(&Found, Image)> = Vec::new();
+    for found in all.iter().filter(|found| found.recipe.kind == Kind::Base) {
+        // What is no name is said of the recipe itself.
+        let Some(tag) = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")) else { continue };
+        let Some(image) = Image::parse(&tag) else { continue };
+        if let Some((other, _)) = images.iter().find(|(_, other)| *other == image) {
             return Err(CliError::Usage(format!(
-                "{} and {} would both be {prefix}{tag}\n  set tag in one of them",
+                "{} and {} would both be {tag}\n  set tag in one of them",
                 other.origin, found.origin
             )));
         }
+        images.push((found, image));
     }
     Ok(())
+}
+
+/// A name as an engine takes it: registry, repository and tag, each with its default.
+#[derive(Debug, PartialEq, Eq)]
+struct Image(String, String, String);
+
+impl Image {
+    fn parse(name: &str) -> Option<Image> {
+        let reference = Reference::parse(name).ok()?;
+        let tag = reference.tag().unwrap_or("latest");
+        Some(Image(reference.registry().to_owned(), reference.repository().to_owned(), tag.to_owned()))
+    }
 }
 
 async fn make(args: &BuildArgs, global: &Global, bench: &Workbench<'_>, found: &Found) -> (Row, Exit) {
@@ -266,6 +281,37 @@ fn write_table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recipe::parse_recipe;
+
+    #[test]
+    fn images_of_the_same_name() {
+        let found = |origin: &str, tag: &str| {
+            let text = format!("tag = '{tag}'\n[base]\nimage = 'x'\n[fabric]\nname = 'erdma'\n");
+            Found { origin: origin.to_owned(), recipe: parse_recipe(origin, &text).unwrap() }
+        };
+        let check = |prefix: &str, one: &str, other: &str| {
+            check_tags(prefix, &[found("one", one), found("other", other)]).map_err(|error| error.to_string())
+        };
+        for (prefix, one, other) in [
+            ("", "a", "a"),
+            ("", "a", "a:latest"),
+            ("", "a:latest", "docker.io/library/a"),
+            ("", "team/a", "index.docker.io/team/a:latest"),
+            ("r.example.com/", "a", "a:latest"),
+        ] {
+            let said = format!("one and other would both be {prefix}{other}\n  set tag in one of them");
+            assert_eq!(check(prefix, one, other), Err(said), "{one} {other}");
+        }
+        for (prefix, one, other) in
+            [("", "a", "b"), ("", "a:1", "a"), ("", "r:5000/a", "a:5000"), ("r.example.com/", "a", "library/a")]
+        {
+            assert_eq!(check(prefix, one, other), Ok(()), "{one} {other}");
+        }
+        // What is ready is not built.
+        let mut ready = found("other", "a:latest");
+        ready.recipe.kind = Kind::Ready;
+        assert!(check_tags("", &[found("one", "a"), ready]).is_ok());
+    }
 
     #[test]
     fn the_worst_of_several() {

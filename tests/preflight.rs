@@ -867,6 +867,7 @@ fn a_dry_run_makes_no_container() {
     ]));
     ran.expect(0).prints("docker run --rm --network none ").prints(&format!(" {name}")).prints("NCCL_IB_HCA=erdma");
     ran.prints("# NCCL_DEBUG=INFO (this run)");
+    ran.prints("# MY_TOKEN=*** (user; from the environment of the shell that runs the line)");
     assert!(!ran.stdout.contains("hunter2") && !ran.stdout.contains("privileged"), "{}", ran.stdout);
     assert!(!ran.stderr.contains("starting"), "{}", ran.stderr);
     // Other tests make containers meanwhile; those of this run would have its process for a label.

@@ -11,6 +11,7 @@ use crate::checks::RunOptions;
 use crate::docker::address::Address;
 use crate::docker::container_spec::Bind;
 use crate::docker::engine::Engine;
+use crate::docker::redact::HIDDEN;
 use crate::facts::ImageFacts;
 use crate::facts::run::{
     AgentEnding, AgentMessage, AgentPlan, Collective, DataType, Ending, GpuSelection, LaunchFacts, PROTOCOL, Placement,
@@ -446,6 +447,10 @@ fn write_dry_run(out: &mut dyn Write, facts: &LaunchFacts) -> io::Result<()> {
         let origin = match variable.origin {
             crate::facts::run::Origin::Image => "image",
             crate::facts::run::Origin::Preset => "preset",
+            // Of a secret the line has the name alone.
+            crate::facts::run::Origin::User if variable.value == HIDDEN => {
+                "user; from the environment of the shell that runs the line"
+            }
             crate::facts::run::Origin::User => "user",
             crate::facts::run::Origin::Run => "this run",
         };

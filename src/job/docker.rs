@@ -47,7 +47,8 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
         return Err(JobError::Value {
             option: "--name",
             value: spec.name.clone(),
-            rule: "a container's name has letters, digits, _, . and -, and a letter or digit first".to_owned(),
+            rule: "a container's name has at least two of letters, digits, _, . and -, and a letter or digit first"
+                .to_owned(),
             remedy: "--name train".to_owned(),
         });
     }

@@ -219,7 +219,7 @@ impl NcclTests {
             let mut words = rest.trim_start_matches([' ', ':']).split_whitespace();
             let count = words.next().and_then(|word| word.parse().ok());
             if let (Some(count), Some(table)) = (count, self.table()) {
-                let failed = words.next().map_or(count > 0, |word| word != "OK");
+                let failed = verdict(words.next()).map_or(count > 0, |is_ok| !is_ok);
                 table.out_of_bounds = Some(OutOfBounds { count, failed });
             }
         } else if let Some(rest) = text.strip_prefix("Avg bus bandwidth") {
@@ -227,7 +227,7 @@ impl NcclTests {
             let average = words.next().and_then(finite);
             if let (Some(average), Some(table)) = (average, self.table()) {
                 table.average_busbw_gb_per_s = Some(average);
-                table.is_fast_enough = words.next().map(|word| word == "OK");
+                table.is_fast_enough = verdict(words.next());
             }
         }
     }
@@ -381,6 +381,15 @@ fn kept(text: &str) -> String {
     text[..end].to_owned()
 }
 
+/// What nccl-tests says behind a sum, if it was asked to judge it.
+fn verdict(word: Option<&str>) -> Option<bool> {
+    match word {
+        Some("OK") => Some(true),
+        Some("FAILED") => Some(false),
+        Some(_) | None => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,6 +451,13 @@ mod tests {
         );
         assert_eq!((old.nranks(), old.wrong_values(), old.tables[0].is_fast_enough), (Some(2), Some(0), Some(true)));
         assert_eq!(old.tables[0].devices[1].bus_id, "0x10");
+        // Only these two words are a verdict.
+        let row = "8 2 float sum 24.5 42.7 80.1 5e-07 24.1 43.4 81.4 5e-07";
+        for (word, wrong, fast) in [("FAILED", true, Some(false)), ("#", false, None), ("", false, None)] {
+            let end = format!("# Out of bounds values : 0 {word}\n# Avg bus bandwidth    : 12.7876 {word}\n");
+            let said = with(row, &end);
+            assert_eq!((said.has_wrong_values(), said.tables[0].is_fast_enough), (wrong, fast), "{word}");
+        }
         let wrong =
             with("8 2 float sum -1 24.5 42.7 80.1 240 24.1 43.4 81.4 8", "# Out of bounds values : 248 FAILED\n");
         assert_eq!((wrong.wrong_values(), wrong.has_wrong_values()), (Some(248), true));

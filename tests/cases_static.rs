@@ -663,6 +663,32 @@ fn releases_that_crash_on_erdma() {
     }
 }
 
+/// Another release comes in the way that this one came: the wheel of a system's NCCL would change nothing.
+#[test]
+fn another_release_replaces_the_copy_that_is_loaded() {
+    let remedy = |fixture: &Fixture| found_for(fixture, "nccl-release", "pai-dlc").remedy.unwrap();
+    let apt = "RUN apt-get update && apt-get install -y --allow-change-held-packages --allow-downgrades";
+    let mut fixture = Fixture::good();
+    replace_nccl(&mut fixture, "2.28.9+cuda12.9");
+    assert!(
+        remedy(&fixture).starts_with(&format!("{apt} 'libnccl2=2.29.7-*+cuda12*'   # or another")),
+        "{}",
+        remedy(&fixture)
+    );
+    let mut fixture = Fixture::good();
+    replace_nccl(&mut fixture, "2.28.9+cuda13.0");
+    fixture.package("libnccl-dev", "2.28.9-1+cuda13.0", "");
+    assert!(
+        remedy(&fixture).starts_with(&format!("{apt} 'libnccl2=2.29.7-*+cuda13*' 'libnccl-dev=2.29.7-*+cuda13*'   #")),
+        "{}",
+        remedy(&fixture)
+    );
+    let mut fixture = Fixture::good();
+    torch(&mut fixture);
+    wheel(&mut fixture, "2.28.9+cuda13.0");
+    assert!(remedy(&fixture).starts_with("RUN pip install 'nvidia-nccl-cu13==2.29.7'   #"), "{}", remedy(&fixture));
+}
+
 /// A library that does not say its version, or its ABI, is no pass and no failure.
 #[test]
 fn what_cannot_be_told() {

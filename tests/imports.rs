@@ -33,6 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "checks",
         &[
+            "distro",
             "dockerfile",
             "fabric",
             "facts",

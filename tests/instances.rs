@@ -228,7 +228,8 @@ fn what_the_text_does_not_show_is_unknown() {
     // Without the list of ranks nobody knows how many hosts there were.
     let rows_only: String =
         whole.lines().filter(|line| !line.contains("Rank")).map(|line| format!("{line}\n")).collect();
-    unknown(&rows_only, "on which host every rank ran");
+    // Where nobody says how many there were either, their hosts would not help.
+    unknown(&rows_only, "on which host every rank ran: give the whole output");
     let head: String =
         whole.lines().take_while(|line| !line.contains("out-of-place")).map(|l| format!("{l}\n")).collect();
     unknown(&head, "has no row");
@@ -255,7 +256,7 @@ fn what_the_text_does_not_show_is_unknown() {
     assert_eq!(json["layout"]["hosts"], 2, "{json:#}");
     // Of an excerpt, as on the vendor's page, a person can say it.
     let excerpt = format!("{}\n{rows_only}", logs.lines().nth(2).unwrap());
-    unknown(&excerpt, "or say --hosts N");
+    unknown(&excerpt, "every rank ran: say --hosts N");
     let (json, _) = explained(&excerpt, &[&EBMGN8V[..], &["--hosts", "2"]].concat());
     assert_eq!(finding(&json, "instance-bandwidth")["status"], "pass");
     let (json, _) = explained(&excerpt, &[&EBMGN8V[..], &["--hosts", "1"]].concat());
@@ -263,7 +264,7 @@ fn what_the_text_does_not_show_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
     for (text, hosts, said) in [
         (&excerpt, "3", "16 ranks are not as many on each of 3 hosts"),
-        (&rows_only, "2", "does not say how many ranks"),
+        (&rows_only, "2", "does not say how many ranks there were\n  give the whole output"),
         (&whole, "4", "the text shows 2 × 8 ranks"),
     ] {
         let path = write(&dir, "x.log", text.as_bytes());
@@ -289,6 +290,38 @@ fn another_collective_is_not_compared() {
     let found = finding(&json, "instance-bandwidth");
     assert_eq!(found["status"], "skip", "{found:#}");
     assert!(found["summary"].as_str().unwrap().contains("not that of an all-reduce of 16 ranks"), "{found:#}");
+}
+
+/// Replaces the bus bandwidth of rows out of place.
+fn with_busbw(text: &str, of: impl Fn(u64, f64) -> Option<f64>) -> String {
+    let rows = text.lines().map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let row = words.first().and_then(|word| word.parse().ok()).zip(words.get(6).and_then(|word| word.parse().ok()));
+        match row.and_then(|(size, algbw)| of(size, algbw)) {
+            Some(busbw) => {
+                let busbw = format!("{busbw:.2}");
+                [&words[..7], &[busbw.as_str()], &words[8..]].concat().join(" ") + "\n"
+            }
+            None => format!("{line}\n"),
+        }
+    });
+    rows.collect()
+}
+
+/// The rows that tell, and not those that two digits cannot tell, say what a table is of; and one that is damaged is not passed over.
+#[test]
+fn a_table_is_judged_as_a_whole() {
+    let whole = table(2, 8, 1.0, &[]);
+    let gathered = with_busbw(&whole, |_, algbw| Some(algbw * 15.0 / 16.0));
+    let (json, _) = explained(&gathered, &EBMGN8V);
+    let (status, summary) = judged(&json, "instance-bandwidth");
+    assert_eq!(status, "skip", "{summary}");
+    assert!(summary.contains("not that of an all-reduce of 16 ranks"), "{summary}");
+    let damaged = with_busbw(&whole, |size, _| (size == 4 << 30).then_some(7.2));
+    let (json, _) = explained(&damaged, &EBMGN8V);
+    let (status, summary) = judged(&json, "instance-bandwidth");
+    assert_eq!(status, "unknown", "{summary}");
+    assert!(summary.contains("the row of 4294967296 bytes contradicts itself"), "{summary}");
 }
 
 /// One finding of an explanation: its status and summary.

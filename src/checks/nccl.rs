@@ -10,6 +10,8 @@ use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_v
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
 /// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
 pub(super) const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
+/// One of those that do not.
+const WORKS_ON_ERDMA: NcclVersion = NcclVersion::new(2, 29, 7);
 /// Since when `NCCL_NET_PLUGIN=none` is a keyword (NVIDIA/nccl v2.28, `src/plugin/net.cc`).
 const NONE_IS_A_KEYWORD: NcclVersion = NcclVersion::new(2, 28, 0);
 
@@ -88,7 +90,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
             false => Outcome::fail(format!("NCCL is only where the loader does not look: {}", abbreviate(&paths))),
         }
         .evidence(evidence)
-        .remedy(format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"));
+        .remedy(remedy_for(facts, None, Release::AtLeast(minimum)));
     }
     let all = uses(facts);
     let present = all.iter().filter(|used| used.is_torch() || used.consumer.path.is_some());
@@ -97,10 +99,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     let is_unknown = |used: &Use<'_>| used.consumer.path.is_some() && used.version.is_none();
     // The training framework decides; another program's older copy is worth a word.
     let outcome = if first.iter().all(is_bad) {
-        let remedy = match first[0].copy {
-            Some(copy) => remedy_for(&facts.packages, copy, first[0].consumer, minimum),
-            None => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
-        };
+        let remedy = remedy_for(facts, Some(&first[0]), Release::AtLeast(minimum));
         Outcome::fail(format!("{summary}; {} needs {minimum} or newer", subject.target.title)).remedy(remedy)
     } else if first.iter().all(|used| is_bad(used) || is_unknown(used)) {
         Outcome::unknown(summary)
@@ -115,25 +114,68 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     outcome.evidence(evidence)
 }
 
-fn remedy_for(packages: &PackageFacts, copy: &NcclCopy, consumer: &NcclConsumer, minimum: NcclVersion) -> String {
-    if let (Some(directory), Some(hidden)) = (&consumer.library_path, &consumer.instead_of) {
+/// What a remedy is to bring.
+#[derive(Clone, Copy)]
+enum Release {
+    AtLeast(NcclVersion),
+    Exactly(NcclVersion),
+}
+
+/// How a consumer gets another NCCL, in the way that its own came; without any, as a wheel.
+fn remedy_for(facts: &ImageFacts, used: Option<&Use<'_>>, release: Release) -> String {
+    if let Some(consumer) = used.map(|used| used.consumer)
+        && let (Some(directory), Some(hidden)) = (&consumer.library_path, &consumer.instead_of)
+    {
         return format!("take {directory} out of LD_LIBRARY_PATH: without it {} gets {hidden}", consumer.name);
     }
-    match copy.kind {
-        NcclKind::Static => {
-            format!("NCCL is linked into {}: use a torch build with NCCL {minimum} or newer", copy.path)
+    let copy = used.and_then(|used| used.copy);
+    let cuda = copy.and_then(|copy| copy.built_for_cuda.as_deref()).and_then(parse_cuda_version);
+    let cuda = cuda.or_else(|| facts.cuda.evidence.first().and_then(|evidence| parse_cuda_version(&evidence.version)));
+    let cuda = cuda.map_or(12, |version| version.major);
+    let packages = &facts.packages;
+    match (copy.map_or(NcclKind::Wheel, |copy| copy.kind), release) {
+        (NcclKind::Static, _) => {
+            let path = copy.map_or("torch", |copy| copy.path.as_str());
+            match release {
+                Release::AtLeast(version) => {
+                    format!("NCCL is linked into {path}: use a torch build with NCCL {version} or newer")
+                }
+                Release::Exactly(version) => {
+                    format!("NCCL is linked into {path}: use a torch build with NCCL {version}")
+                }
+            }
         }
-        NcclKind::Wheel => format!("RUN pip install 'nvidia-nccl-cu12>={minimum}'"),
-        NcclKind::Conda => format!("RUN conda install -y 'nccl>={minimum}'"),
-        NcclKind::System | NcclKind::HpcX | NcclKind::Other if packages.manager.is_rpm() => {
-            format!("RUN {} 'libnccl >= {minimum}'", install_command(packages))
+        (NcclKind::Wheel, Release::AtLeast(version)) => format!("RUN pip install 'nvidia-nccl-cu{cuda}>={version}'"),
+        (NcclKind::Wheel, Release::Exactly(version)) => format!("RUN pip install 'nvidia-nccl-cu{cuda}=={version}'"),
+        (NcclKind::Conda, Release::AtLeast(version)) => format!("RUN conda install -y 'nccl>={version}'"),
+        (NcclKind::Conda, Release::Exactly(version)) => format!("RUN conda install -y 'nccl={version}'"),
+        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::AtLeast(version))
+            if packages.manager.is_rpm() =>
+        {
+            format!("RUN {} 'libnccl >= {version}'", install_command(packages))
         }
-        NcclKind::System | NcclKind::HpcX | NcclKind::Other => {
-            format!(
-                "RUN apt-get update && apt-get install -y --allow-change-held-packages libnccl2   # {minimum} or newer"
-            )
+        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::Exactly(version))
+            if packages.manager.is_rpm() =>
+        {
+            let names = ["libnccl", "libnccl-devel"].map(|name| format!("'{name}-{version}-*+cuda{cuda}*'"));
+            format!("RUN {} {}", install_command(packages), installed(packages, "libnccl-devel", &names))
+        }
+        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::AtLeast(version)) => {
+            format!("RUN {APT_INSTALL} libnccl2   # {version} or newer")
+        }
+        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::Exactly(version)) => {
+            let names = ["libnccl2", "libnccl-dev"].map(|name| format!("'{name}={version}-*+cuda{cuda}*'"));
+            format!("RUN {APT_INSTALL} --allow-downgrades {}", installed(packages, "libnccl-dev", &names))
         }
     }
+}
+
+const APT_INSTALL: &str = "apt-get update && apt-get install -y --allow-change-held-packages";
+
+/// The library, with its development package where that is there: it needs the library's exact version.
+fn installed(packages: &PackageFacts, development: &str, names: &[String; 2]) -> String {
+    let count = if packages.installed(development).is_some() { 2 } else { 1 };
+    names[..count].join(" ")
 }
 
 pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
@@ -181,10 +223,15 @@ pub fn nccl_release(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let is_bad = |used: &Use<'_>| used.version.is_some_and(|version| CRASHES_ON_ERDMA.contains(&version));
     let first = deciding(facts);
-    let bad: Vec<String> = uses(facts).iter().filter(|used| is_bad(used)).map(Use::say).collect();
+    let all = uses(facts);
+    let bad: Vec<String> = all.iter().filter(|used| is_bad(used)).map(Use::say).collect();
     let source = "reported by the public guide \"RDT on eRDMA\": 2.28.7 and 2.28.9 end in a segmentation fault in \
                   ncclNetInit; 2.28.3, 2.29.7 and 2.30.7 work";
-    let remedy = "RUN pip install 'nvidia-nccl-cu12==2.29.7'   # or another release than 2.28.7 and 2.28.9";
+    let used = first.iter().find(|used| is_bad(used)).or_else(|| all.iter().find(|used| is_bad(used)));
+    let remedy = format!(
+        "{}   # or another release than 2.28.7 and 2.28.9",
+        remedy_for(facts, used, Release::Exactly(WORKS_ON_ERDMA))
+    );
     let (summary, evidence) = (abbreviate(&bad), [source.to_owned()]);
     if first.iter().any(is_bad) {
         Outcome::fail(format!("{summary} crashes at start on eRDMA")).evidence(evidence).remedy(remedy)

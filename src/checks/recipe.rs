@@ -3,6 +3,7 @@
 use super::nccl::{CRASHES_ON_ERDMA, deciding};
 use super::registry::{Check, Judge};
 use super::{Finding, Outcome, REGISTRY, Severity};
+use crate::distro::Distro;
 use crate::dockerfile::shell_quote;
 use crate::facts::{CudaSource, ImageFacts};
 use crate::recipe::{Fact, Kind, REGION, Recipe, StatedFact};
@@ -130,6 +131,7 @@ pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding
         "nccl-release" => nccl_release(recipe, target),
         "cuda-version" => cuda_version(recipe, target),
         "python3" => python3(recipe, target),
+        "distro-listed" => distro_listed(recipe, target),
         _ => None,
     };
     REGISTRY.iter().map(|check| outcome(check).unwrap_or_else(unknown).into_finding(check, target)).collect()
@@ -205,6 +207,36 @@ fn cuda_version(recipe: &Recipe, target: &Target) -> Option<Outcome> {
         Outcome::pass(format!("CUDA {version}"))
     };
     Some(outcome.evidence(stated_by(stated)))
+}
+
+fn distro_listed(recipe: &Recipe, target: &Target) -> Option<Outcome> {
+    const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+    let fabric = target.fabric;
+    if fabric.public_mirror.is_none() {
+        return Some(Outcome::skip(format!("{} has no packages besides the distribution's", fabric.title)));
+    }
+    let stated = recipe.fact(Fact::Distro);
+    let (id, version) = stated.map(|stated| &stated.value).or(recipe.distro.as_ref())?.rsplit_once('-')?;
+    let distro = Distro {
+        id: id.to_owned(),
+        version: Some(version.to_owned()),
+        codename: None,
+        like: Vec::new(),
+        pretty_name: None,
+    };
+    let (listed, others): (Vec<&str>, Vec<&str>) =
+        ARCHITECTURES.into_iter().partition(|architecture| fabric.lists(&distro, architecture));
+    let outcome = match (listed.is_empty(), others.is_empty()) {
+        (true, _) => Outcome::warn(format!("{distro} is not on the vendor's list"))
+            .evidence([format!("listed: {}", fabric.all_known())]),
+        (false, true) => Outcome::pass(distro.to_string()),
+        (false, false) => Outcome::unknown(format!(
+            "{distro} is listed for {} and not for {}: the recipe does not say which the image is for",
+            listed.join(", "),
+            others.join(", ")
+        )),
+    };
+    Some(outcome.evidence(stated.iter().flat_map(|stated| stated_by(stated))))
 }
 
 fn python3(recipe: &Recipe, target: &Target) -> Option<Outcome> {
@@ -357,6 +389,27 @@ mod tests {
         let findings = check_stated(&recipe, "x", targets::by_id("ecs").unwrap());
         let remedy = findings.iter().find(|finding| finding.summary == NOT_STATED).unwrap().remedy.clone();
         assert_eq!(remedy.as_deref(), Some("rdmaprep build x --target ecs"));
+    }
+
+    /// For an image that is not at hand the list is asked for every architecture.
+    #[test]
+    fn a_stated_distribution() {
+        for (distro, status) in [
+            ("ubuntu-22.04", Status::Pass),
+            ("ubuntu-20.04", Status::Unknown),
+            ("centos-7", Status::Unknown),
+            ("alinux-3", Status::Pass),
+            ("anolis-8.6", Status::Warn),
+            ("debian-12", Status::Warn),
+        ] {
+            let findings = check_stated(&stating(&format!("distro = '{distro}'")), "x", targets::by_id("ecs").unwrap());
+            assert_eq!(status_of(&findings, "distro-listed"), status, "{distro}");
+        }
+        // RoCE's fabric has no list.
+        let findings = check_stated(&stating("distro = 'debian-12'"), "x", targets::by_id("cce").unwrap());
+        assert_eq!(status_of(&findings, "distro-listed"), Status::Skip);
+        let findings = check_stated(&stating("cuda = '12.4'"), "x", targets::by_id("ecs").unwrap());
+        assert_eq!(status_of(&findings, "distro-listed"), Status::Unknown);
     }
 
     #[test]

@@ -354,7 +354,7 @@ pub static REGISTRY: &[Check] = &[
         about: "No consumer gets an NCCL release that is known to fail on the fabric.",
         needs: &["nccl", "nccl_consumers"],
         why: "On eRDMA, 2.28.7 and 2.28.9 end in a segmentation fault in ncclNetInit, before the first collective.",
-        remedy: "RUN pip install 'nvidia-nccl-cu12==2.29.7', or another release than 2.28.7 and 2.28.9",
+        remedy: "Install another release than 2.28.7 and 2.28.9, such as 2.29.7, in the way that this one came: wheel, apt, dnf or conda.",
         source: "public guide \"RDT on eRDMA\", read 2026-11: 2.28.3, 2.29.7 and 2.30.7 work there; no cause is published",
         run: Image(nccl::nccl_release),
     },

@@ -10,7 +10,7 @@ use crate::versions::NcclVersion;
 /// From here on NCCL chooses the GID index itself; before, the default is 0 (NVIDIA/nccl `src/transport/net_ib.cc`).
 const CHOOSES_GID: NcclVersion = NcclVersion::new(2, 21, 0);
 /// The instance types with most devices have four; the names are `erdma_0`, `erdma_1`, … (elastic-rdma-drivers).
-const MOST_DEVICES: u32 = 16;
+pub(super) const MOST_DEVICES: u32 = 16;
 /// The interface that carries TCP on the vendor's instances (the PAI preset).
 const TCP_INTERFACE: &str = "eth0";
 

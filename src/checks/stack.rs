@@ -34,7 +34,14 @@ pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
         return Outcome::skip(format!("{} has no packages besides the distribution's", fabric.title));
     }
     match &facts.distro {
-        Some(distro) if fabric.lists(distro, architecture) => Outcome::pass(distro.to_string()),
+        Some(distro) if fabric.lists(distro, architecture) => {
+            Outcome::pass(match fabric.listed_as(distro, architecture) {
+                Some(other) => {
+                    format!("{distro}, taken for {other}, which the vendor lists and which is built from it")
+                }
+                None => distro.to_string(),
+            })
+        }
         None => Outcome::warn("the image does not say which distribution it is"),
         Some(distro) => Outcome::warn(format!("{distro} on {architecture} is not on the vendor's list"))
             .evidence([format!("listed: {}", fabric.all_known())]),

@@ -18,9 +18,8 @@ impl Explanation {
         if let Some(shown) = self.nccl.as_ref().map(|state| state.hosts).filter(|shown| *shown > hosts) {
             return Err(format!("the text shows {shown} hosts"));
         }
-        let listed = self.nccl_tests.as_ref().and_then(NcclTests::nranks);
-        let Some(ranks) = listed.max(self.nccl.as_ref().and_then(|state| state.nranks)) else {
-            return Err("the text does not say how many ranks there were".to_owned());
+        let Some(ranks) = self.nranks() else {
+            return Err(format!("the text does not say how many ranks there were\n  {MORE_TEXT}"));
         };
         if !ranks.is_multiple_of(hosts) {
             return Err(format!("{ranks} ranks are not as many on each of {hosts} hosts"));
@@ -30,10 +29,19 @@ impl Explanation {
         Ok(())
     }
 
+    /// The number of ranks, whoever says it.
+    fn nranks(&self) -> Option<u32> {
+        let listed = self.nccl_tests.as_ref().and_then(NcclTests::nranks);
+        listed.max(self.nccl.as_ref().and_then(|state| state.nranks))
+    }
+
     /// Compares what the texts show with what documents say of a type.
     pub fn judge_instance(&mut self, chosen: ChosenInstance, target: &Target) {
         let measured = match &self.nccl_tests {
-            Some(tests) => measured(tests, self.unlisted_layout, chosen.instance),
+            Some(tests) => {
+                let remedy = if self.nranks().is_some() { "say --hosts N" } else { MORE_TEXT };
+                measured(tests, self.unlisted_layout, chosen.instance, remedy)
+            }
             None => Measured::Unknown("the text has no table of nccl-tests".to_owned()),
         };
         let subject = InstanceSubject { chosen, target, facts: None, image_name: None, run: None, measured: &measured };
@@ -43,9 +51,13 @@ impl Explanation {
     }
 }
 
+/// What shows the ranks where a table alone does not.
+const MORE_TEXT: &str =
+    "give the whole output, with the `# Rank` lines above the table, or NCCL's log (NCCL_DEBUG=INFO) beside it";
+
 /// The largest size of the table that documents can say something of: of its rows the slowest, where several are of that size.
-/// A table's ranks lie as its own list of devices says; `unlisted`: as they lie where it has none.
-fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType) -> Measured {
+/// A table's ranks lie as its own list of devices says; `unlisted`: as they lie where it has none. `remedy`: what shows them.
+fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType, remedy: &str) -> Measured {
     const REDUCES: &str = "all_reduce_perf";
     let with_rows = || tests.tables.iter().filter(|table| !table.rows.is_empty());
     let is_other = |table: &&Table| table.collective.as_deref().is_some_and(|name| name != REDUCES);
@@ -63,15 +75,11 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
         })
         .collect();
     let Some((_, first)) = laid_out.first() else {
-        return Measured::Unknown(
-            "the text does not show on which host every rank ran (the `# Rank` lines of nccl-tests do; or say --hosts N)".to_owned(),
-        );
+        return Measured::Unknown(format!("the text does not show on which host every rank ran: {remedy}"));
     };
     let speed = |row: &TestRow| row.out_of_place.busbw_gb_per_s;
-    let rows = laid_out.iter().flat_map(|(table, layout)| {
-        let rows = table.rows.iter().filter(|row| is_all_reduce(row, layout.ranks));
-        rows.map(|row| (*table, *layout, row))
-    });
+    let all_reduces = laid_out.iter().filter(|(table, layout)| is_all_reduce(table, layout.ranks));
+    let rows = all_reduces.flat_map(|(table, layout)| table.rows.iter().map(|row| (*table, *layout, row)));
     let best = rows.max_by(|(_, layout, row), (_, other_layout, other)| {
         let known = (has_baseline(instance, *layout), row.size_bytes);
         known.cmp(&(has_baseline(instance, *other_layout), other.size_bytes)).then(speed(other).total_cmp(&speed(row)))
@@ -82,6 +90,15 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
             first.ranks
         ));
     };
+    if !agrees(row, layout.ranks) {
+        return Measured::Unknown(format!(
+            "the row of {} bytes contradicts itself: of {} ranks {} GB/s of algbw are not {} of busbw",
+            row.size_bytes,
+            layout.ranks,
+            row.out_of_place.algbw_gb_per_s,
+            speed(row)
+        ));
+    }
     if table.wrong() > 0 {
         return Measured::Unknown("results are wrong, and the bandwidth of wrong data says nothing".to_owned());
     }
@@ -94,9 +111,19 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
     })
 }
 
-/// Whether a row can be one of all-reduce: older tables do not name their collective, but `busbw = algbw × 2(n−1)/n` holds
+/// Whether a table can be one of all-reduce: older ones do not name their collective, but `busbw = algbw × 2(n−1)/n` holds
 /// for no other one of more than two ranks (nccl-tests, doc/PERFORMANCE.md). It shows a rank list that is another run's, too.
-fn is_all_reduce(row: &TestRow, ranks: u32) -> bool {
+fn is_all_reduce(table: &Table, ranks: u32) -> bool {
+    // In slow rows two printed digits agree with any collective.
+    const TELLING_GB_PER_S: f64 = 0.5;
+    let telling = || table.rows.iter().filter(|row| row.out_of_place.algbw_gb_per_s >= TELLING_GB_PER_S);
+    let agreeing = telling().filter(|row| agrees(row, ranks)).count();
+    // One damaged row does not make it another collective's.
+    2 * agreeing > telling().count() || (telling().count() == 0 && table.rows.iter().all(|row| agrees(row, ranks)))
+}
+
+/// Whether both bandwidths of a row are those of an all-reduce.
+fn agrees(row: &TestRow, ranks: u32) -> bool {
     // Printed with two digits: half of the last one of both.
     const ROUNDING: f64 = 0.005;
     let ranks = f64::from(ranks.max(1));

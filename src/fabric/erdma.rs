@@ -39,8 +39,8 @@ pub static ERDMA: Fabric = Fabric {
         rpm("centos", "8", "redhat/8/erdma", X86),
         SupportedRpmDistro { documented: true, ..rpm("centos", "7", "redhat/7/erdma", X86) },
         // CentOS is a rebuild of it, and the directory bears its name.
-        rpm("rhel", "8", "redhat/8/erdma", X86),
-        SupportedRpmDistro { documented: true, ..rpm("rhel", "7", "redhat/7/erdma", X86) },
+        SupportedRpmDistro { listed_as: Some("CentOS 8"), ..rpm("rhel", "8", "redhat/8/erdma", X86) },
+        SupportedRpmDistro { listed_as: Some("CentOS 7"), documented: true, ..rpm("rhel", "7", "redhat/7/erdma", X86) },
     ],
 };
 
@@ -50,5 +50,5 @@ const fn rpm(
     directory: &'static str,
     architectures: &'static [&'static str],
 ) -> SupportedRpmDistro {
-    SupportedRpmDistro { id, version, directory, documented: false, architectures }
+    SupportedRpmDistro { id, version, directory, listed_as: None, documented: false, architectures }
 }

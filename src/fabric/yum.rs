@@ -14,6 +14,8 @@ pub struct SupportedRpmDistro {
     pub version: &'static str,
     /// Directory of its packages below `yum/` of the mirror, without the architecture.
     pub directory: &'static str,
+    /// The distribution that the vendor's list names, where this one is taken for it.
+    pub listed_as: Option<&'static str>,
     /// Whether a page of the vendor's names that directory. Otherwise it is one by analogy, and may not be there.
     pub documented: bool,
     /// Go's names.
@@ -82,6 +84,11 @@ impl Fabric {
         })
     }
 
+    /// Which entry of the vendor's list a distribution is taken for, where it has none of its own.
+    pub fn listed_as(&self, distro: &Distro, architecture: &str) -> Option<&'static str> {
+        self.supported_rpm(distro, architecture)?.listed_as
+    }
+
     pub(super) fn supported_rpm(&self, distro: &Distro, architecture: &str) -> Option<&SupportedRpmDistro> {
         let major = distro.version.as_deref().and_then(|version| version.split('.').next());
         self.rpm_distros.iter().find(|known| {
@@ -135,6 +142,9 @@ mod tests {
             assert_eq!(found.key_url, "http://mirrors.aliyun.com/erdma/GPGKEY");
             assert_eq!(found.by_analogy, by_analogy, "{os_release}");
         }
+        let taken_for = |text: &str| erdma::ERDMA.listed_as(&parse_os_release(text).unwrap(), "amd64");
+        assert_eq!(taken_for("ID=rhel\nVERSION_ID=8.10\n"), Some("CentOS 8"), "the vendor's list has no Red Hat");
+        assert_eq!(taken_for("ID=centos\nVERSION_ID=8\n"), None);
         let vpc = RepositoryChoice { vpc: true, ..Default::default() };
         let found = repository("ID=centos\nVERSION_ID=7\n", "amd64", &vpc).unwrap();
         assert_eq!(found.base_url, "http://mirrors.cloud.aliyuncs.com/erdma/yum/redhat/7/erdma/x86_64/");

@@ -58,7 +58,8 @@ impl Fact {
             Fact::Cuda => (2..=3).contains(&count) && parse_cuda_version(text).is_some(),
             Fact::Nccl => count == 3 && parse_nccl_version(text).is_some(),
             Fact::Cudnn => (1..=4).contains(&count),
-            Fact::Python => (2..=3).contains(&count),
+            // It is the version of python3.
+            Fact::Python => (2..=3).contains(&count) && text.starts_with("3."),
             Fact::Torch => count == 3,
             Fact::Distro => is_distro(text),
         }

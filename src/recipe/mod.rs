@@ -357,6 +357,7 @@ mod tests {
             (expect("cuda = '12.4'"), "missing field `source`"),
             (expect("source = ' '\ncuda = '12.4'"), "has no source"),
             (expect("source = 'x'\nkernel = '6'"), "unknown field `kernel`"),
+            (expect("source = 'x'\npython = '2.7.18'"), "python = \"2.7.18\" is not a value of it"),
             (expect("source = 'x'\nnccl = '2.21'"), "nccl = \"2.21\" is not a value of it"),
             (expect("source = 'x'\ncuda = '12.4'\n[[expect]]\nsource = 'y'\ncuda = '12.4'"), "cuda is stated twice"),
             (

@@ -76,9 +76,13 @@ pub fn judge_nic_count(
         return Outcome::pass(format!("{said}, {}", of_type.map_or("as expected".to_owned(), |of| format!("as {of}"))));
     }
     let because = of_type.map(|of| format!(", as {of}")).unwrap_or_default();
+    let remedy = match u32::try_from(found).is_ok_and(|found| found < expected) {
+        true => "compare with EriQuantity of the instance type (DescribeInstanceTypes), and attach what is missing",
+        false => "there are more than that: look whether the host is of another type, or a device is not for the job",
+    };
     Outcome::fail(format!("{said}, and {expected} should be there{because}"))
         .evidence(lines)
-        .remedy("compare with EriQuantity of the instance type (DescribeInstanceTypes), and attach what is missing")
+        .remedy(remedy)
         .blame(Blame::Host)
 }
 
@@ -286,6 +290,7 @@ mod tests {
         expect(&of(&good(), Some(2)), Pass, None, &[]);
         expect(&of(&good(), None), Skip, None, &["--nics"]);
         expect(&of(&good(), Some(4)), Fail, Some(Host), &["2 devices", "4 should be there", "EriQuantity"]);
+        expect(&of(&good(), Some(1)), Fail, Some(Host), &["2 devices", "1 should be there", "of another type"]);
         let mut facts = good();
         facts.rdma_devices.clear();
         expect(&of(&facts, Some(2)), Fail, Some(Host), &["0 devices"]);

@@ -1,7 +1,7 @@
 //! What a type asks of the image, and whether the platform has the type at all.
 
 use super::InstanceSubject;
-use crate::checks::settings::{Set, effective};
+use crate::checks::settings::{MOST_DEVICES, Set, effective};
 use crate::checks::{Blame, Outcome};
 use crate::nccl_settings::InterfaceFilter;
 
@@ -83,6 +83,16 @@ pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     if left.is_empty() {
         return Some(Outcome::pass(format!("{said} lets every NIC of {name} through")));
     }
+    let fits_other = (nics.value..MOST_DEVICES).any(|number| filter.allows(&format!("{driver}_{number}"), Some(1)));
+    let of_type = format!("number of NICs: {}", nics.source.say());
+    if left.len() == all.len() && fits_other {
+        return Some(
+            Outcome::fail(format!("{said} leaves out all that {name} has, {}: NCCL would use TCP", left.join(", ")))
+                .evidence([of_type])
+                .remedy(format!("ENV {NAME}={driver}"))
+                .blame(Blame::Image),
+        );
+    }
     if left.len() == all.len() {
         return Some(Outcome::skip(format!("{said} fits no {driver}_N: see nccl-ib-hca")));
     }
@@ -93,7 +103,7 @@ pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
             left.len(),
             nics_text(nics.value)
         ))
-        .evidence([format!("number of NICs: {}", nics.source.say())])
+        .evidence([of_type])
         .remedy(format!("ENV {NAME}={driver}"))
         .blame(Blame::Image),
     )
@@ -170,6 +180,12 @@ mod tests {
         let words = ["NCCL_IB_HCA=erdma (preset of pai-dlc)"];
         expect(&with(Some("=erdma_0"), ("pai-dlc", "ebmgn8v.48xlarge")), Pass, None, &words);
         expect(&with(Some("mlx5"), two), Skip, None, &["nccl-ib-hca"]);
+        // Devices that a larger type would have are none of this one's.
+        let one = ("ecs", "gn8is.2xlarge");
+        for value in ["erdma_1", "^erdma_0", "=erdma_2,erdma_3"] {
+            expect(&with(Some(value), one), Fail, Some(Image), &["all that ecs.gn8is.2xlarge has, erdma_0", "TCP"]);
+        }
+        expect(&with(Some("erdma_2,erdma_3"), two), Fail, Some(Image), &["erdma_0, erdma_1"]);
         expect(&with(Some("=erdma_0"), ("ecs", "ebmgn8ia.64xlarge")), Skip, None, &["no document gives the number"]);
         let mut facts = good();
         facts.nccl_settings_unread.push("/etc/nccl.conf".into());

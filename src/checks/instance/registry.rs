@@ -31,12 +31,12 @@ pub static REGISTRY: &[Check] = &[
     },
     Check {
         id: "instance-devices",
-        severity: Advice,
+        severity: Required,
         exceptions: &[],
         about: "NCCL_IB_HCA lets every NIC of the type through.",
         needs: &["nccl_settings"],
         why: "NCCL spreads channels over the devices that the filter lets through: with one of two left out half of the \
-              bandwidth is.",
+              bandwidth is, and with all of them NCCL goes over TCP without a word.",
         remedy: "ENV NCCL_IB_HCA=erdma",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (NICs per type), read 2026-11; NVIDIA/nccl, \
                  src/transport/net_ib.cc (NCCL_IB_HCA)",

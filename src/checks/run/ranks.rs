@@ -318,7 +318,7 @@ fn by_signal(subject: &RunSubject<'_>, rank: u32, signal: i32, outcome: Outcome)
         (SIGSEGV, Some(version)) if subject.target.fabric.id == "erdma" && CRASHES_ON_ERDMA.contains(&version) => {
             outcome
                 .evidence([format!("NCCL {version} is known to crash in ncclNetInit on eRDMA")])
-                .remedy("RUN pip install 'nvidia-nccl-cu12==2.29.7', or another release than 2.28.7 and 2.28.9")
+                .remedy("install another release, such as 2.29.7, in the way that this one came: rdmaprep check of the image has the line")
                 .blame(Blame::Image)
         }
         (SIGKILL, _) => outcome.remedy("on the host: dmesg | tail, for who ended it").blame(Blame::Host),

@@ -40,13 +40,29 @@ use Mark::{Elsewhere, Line, Said};
 const APT_UNREACHABLE: &[&str] =
     &["Failed to fetch", "Temporary failure resolving", "Could not resolve", "Unable to connect to"];
 /// apt leaves a source out.
-const APT_UNUSABLE: &[&str] =
-    &["NO_PUBKEY", "BADSIG", "EXPKEYSIG", "is not signed", "have a Release file", "has a Release file", "is expired"];
+const APT_UNUSABLE: &[&str] = &[
+    "NO_PUBKEY",
+    "BADSIG",
+    "EXPKEYSIG",
+    "is not signed",
+    "have a Release file",
+    "has a Release file",
+    "is expired",
+    "Conflicting values set for option",
+    "Malformed entry",
+    "Malformed stanza",
+    "could not be read",
+];
 /// What apt was asked for, or a dependency of it, is nowhere.
 const APT_MISSING: &[&str] =
     &["is not installable", "not going to be installed", "Unable to locate package", "no installation candidate"];
-const YUM_UNREACHABLE: &[&str] =
-    &["Failed to download metadata for repo", "Cannot find a valid baseurl", "Cannot retrieve metalink"];
+const YUM_UNREACHABLE: &[&str] = &[
+    "Failed to download metadata for repo",
+    "Errors during downloading metadata",
+    "Cannot find a valid baseurl",
+    "Cannot retrieve metalink",
+    "Ignoring repositories",
+];
 
 const MIRROR_REMEDY: &str = "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host";
 const APT_NETWORK_REMEDY: &str = "give the build a network (--network host) or a proxy (HTTP_PROXY, --apt-proxy)";
@@ -194,6 +210,51 @@ const RULES: &[Rule] = &[
         summary: "the image's own repositories do not have what is needed",
         remedy: "enable the repository that has it in the base image, or give one with --base-repo URL",
         is_image_at_fault: true,
+        ..RULE
+    },
+    Rule {
+        id: "rpm-source-unreachable",
+        mark: Said(&[" in the given repositories"]),
+        beside: &[YUM_UNREACHABLE],
+        summary: "the repositories of --base-repo are not reachable",
+        remedy: "check the address; else give the build a network (--network host) or a proxy (HTTP_PROXY)",
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&[" in the given repositories"]),
+        summary: "the repositories of --base-repo do not have what is needed",
+        remedy: "give the one that has rdma-core of the image's distribution with --base-repo URL: it may be given several times",
+        ..RULE
+    },
+    Rule {
+        id: "key-mismatch",
+        mark: Said(&["no key that the image trusts has signed "]),
+        summary: "a package that does not come from the vendor is not signed with a key that the image trusts",
+        remedy: "rpm --import KEY in the base image, with the key of that repository; or give another one with --base-repo URL",
+        ..RULE
+    },
+    Rule {
+        id: "other-libibverbs",
+        mark: Said(&["the loader finds ", " before the libibverbs.so.1 of package "]),
+        summary: "a libibverbs of no package comes before the one that was installed",
+        remedy: "remove it in the base image first: rm it and its links, and run ldconfig; if it lies in a directory that only /etc/ld.so.conf.d names, remove that file",
+        is_image_at_fault: true,
+        ..RULE
+    },
+    Rule {
+        id: "other-libibverbs",
+        mark: Said(&["libibverbs.so is ", "NCCL opens the first"]),
+        summary: "NCCL would open a libibverbs of no package",
+        remedy: "remove that libibverbs.so in the base image first, and run ldconfig",
+        is_image_at_fault: true,
+        ..RULE
+    },
+    Rule {
+        id: "package-missing",
+        mark: Said(&["package ", " is in no repository but Mellanox's"]),
+        summary: "a package that was asked for is only to be had as Mellanox's build",
+        remedy: "leave out its --package, or add a repository that has the distribution's own to the base image",
         ..RULE
     },
     Rule {

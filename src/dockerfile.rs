@@ -52,7 +52,9 @@ fn packages_from(plan: &SwapPlan) -> String {
         Origin::Yum(repository) => repository.base_url.clone(),
         Origin::Files(_) => "package files of the build context".to_owned(),
         Origin::Distribution if plan.package_manager == "apt-get" => "the apt sources of the image".to_owned(),
-        Origin::Distribution if !plan.base_repos.is_empty() => plan.base_repos.join(" "),
+        Origin::Distribution if !plan.base_repos.is_empty() => {
+            format!("the given repositories {}", plan.base_repos.join(" "))
+        }
         Origin::Distribution => "the yum repositories of the image".to_owned(),
         Origin::Image => "the image".to_owned(),
     }

@@ -663,6 +663,56 @@ fn releases_that_crash_on_erdma() {
     }
 }
 
+/// A swap changes packages: what belongs to none is to go first.
+#[test]
+fn remedies_that_a_build_does_not_bring() {
+    let remedy = |fixture: &Fixture, check: &str| found_for(fixture, check, "pai-dlc").remedy.unwrap();
+    let foreign = Library::new("libibverbs.so.1").text("-rdmav59.so");
+    let mut fixture = Fixture::good();
+    fixture.library("opt/conda/lib/libibverbs.so.1", &foreign).file("opt/conda/conda-meta/history", "");
+    fixture.env("LD_LIBRARY_PATH", "/usr/x:/opt/conda/lib/");
+    for check in ["rdma-provider", "rdma-vendor-build"] {
+        let said = remedy(&fixture, check);
+        assert!(
+            said.starts_with("take /opt/conda/lib out of LD_LIBRARY_PATH; then rdmaprep build "),
+            "{check}: {said}"
+        );
+    }
+    let mut fixture = Fixture::good();
+    fixture.library("usr/local/lib/libibverbs.so.1", &foreign).env("LD_LIBRARY_PATH", "/usr/local/lib");
+    assert!(remedy(&fixture, "rdma-provider").starts_with("take /usr/local/lib out of"));
+    let mut fixture = Fixture::good();
+    fixture.library("usr/local/lib/libibverbs.so.1", &foreign);
+    fixture.file("etc/ld.so.conf.d/00-local.conf", "/usr/local/lib\n");
+    let said = remedy(&fixture, "rdma-provider");
+    assert!(said.starts_with("RUN rm -f /usr/local/lib/libibverbs.so* && ldconfig   # of no package; then"), "{said}");
+    // A stanza in a file of others, and a tool that somebody needs: what a build leaves is not what it takes away.
+    let stanza = "Types: deb\nURIs: https://linux.mellanox.com/public/repo/doca/2.9/ubuntu22.04/x86_64\nSuites: ./\n";
+    let others = "Types: deb\nURIs: http://archive.ubuntu.com/ubuntu\nSuites: jammy\nComponents: main\n";
+    let mut fixture = Fixture::good();
+    fixture.file("etc/apt/sources.list.d/all.sources", &format!("{others}\n{stanza}"));
+    fixture.package("mlnx-tools", "24.04.0.2404066-1", "").package("my-trainer", "1", "mlnx-tools");
+    let said = remedy(&fixture, "ofed-leftovers");
+    assert!(said.starts_with("by hand, as rdmaprep build leaves it: "), "{said}");
+    assert!(said.contains("package mlnx-tools stays: my-trainer depends on it"), "{said}");
+    assert!(said.contains("remove OFED's stanza"), "{said}");
+    fixture.package("mlnx-ethtool", "6.9-1.2404066", "");
+    assert!(remedy(&fixture, "ofed-leftovers").starts_with("rdmaprep build "));
+}
+
+/// A source that stands elsewhere is one, too, when a link leads to it.
+#[test]
+fn linked_apt_sources() {
+    let mut fixture = Fixture::good();
+    fixture.file(
+        "opt/conf/ofed.list",
+        "deb http://linux.mellanox.com/public/repo/mlnx_ofed/23.10/ubuntu22.04/x86_64 ./\n",
+    );
+    fixture.link("etc/apt/sources.list.d/ofed.list", "/opt/conf/ofed.list");
+    expect(&fixture, "ofed-leftovers", Status::Warn, &["apt source that can bring OFED back"]);
+    assert_eq!(fixture.facts().ofed.apt_sources[0].path, "/etc/apt/sources.list.d/ofed.list");
+}
+
 /// Another release comes in the way that this one came: the wheel of a system's NCCL would change nothing.
 #[test]
 fn another_release_replaces_the_copy_that_is_loaded() {

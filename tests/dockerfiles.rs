@@ -47,7 +47,7 @@ fn assert_builds_everywhere(text: &str) {
 
 /// Options of the programs that the Dockerfile starts, with the version that brought them (their changelogs). Ubuntu 18.04,
 /// the oldest release that the vendor lists, has apt 1.6.17, dpkg 1.19.0.5, coreutils 8.28 and mawk 1.3.3.
-const OPTIONS: [(&str, &str); 21] = [
+const OPTIONS: [(&str, &str); 23] = [
     ("--allow-change-held-packages", "apt 1.1"),
     ("--allow-downgrades", "apt 1.1"),
     ("--audit", "dpkg 1.1"),
@@ -56,7 +56,9 @@ const OPTIONS: [(&str, &str); 21] = [
     ("--force-confnew", "dpkg 1.4"),
     ("--no-install-recommends", "apt 0.7"),
     ("--purge", "apt 0.5"),
+    ("--set-selections", "dpkg 1.1"),
     ("--simulate", "apt 0.5"),
+    ("-o APT::Default-Release", "apt 0.5"),
     ("-o APT::Sandbox::User", "apt 1.1"),
     ("-o Acquire::Retries", "apt 0.5"),
     ("-o Acquire::http::Proxy", "apt 0.5"),

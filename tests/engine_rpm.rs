@@ -281,6 +281,15 @@ fn further_packages_are_asked_for_everywhere() {
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
     run(build_from(IMAGE, &tag, &mirror, "erdma").args(from_base).args(further)).expect(0).prints("libnl3-extra");
     assert_eq!(in_container(&tag, "rpm -q libnl3-extra"), "libnl3-extra-1-1.noarch\n");
+    // Without a network only what stays is there.
+    let files = tempfile::tempdir().unwrap();
+    offline_files(files.path());
+    std::fs::remove_file(files.path().join("librdmacm-utils-44.1-2.x86_64.rpm")).unwrap();
+    let mut offline = rdmaprep();
+    offline.args(["build", IMAGE, "-t", &image_names.unique("rpm-further-offline"), "--package", "librdmacm-utils"]);
+    run(offline.args(["--offline", &files.path().display().to_string()]))
+        .expect(2)
+        .says("missing: package librdmacm-utils\n");
     assert_swapped(&tag);
 }
 
@@ -507,6 +516,15 @@ fn roce_keeps_or_takes_the_distributions_own() {
     on_cce(IMAGE, &tag, &inbox).expect(4).says("repositories are not reachable").says("--base-repo URL");
     on_cce(IMAGE, &tag, &["--userspace", "doca", "--doca-version", "2.10.0"]).expect(2).says("rhel 8 (amd64, arm64)");
     on_cce(IMAGE, &tag, &[&inbox[..], &["--no-gpg-check"]].concat()).expect(2).says("does not go with");
+    // Given ones that are out of reach, and such as nobody signed.
+    on_cce(IMAGE, &tag, &[&inbox[..], &["--base-repo", "http://127.0.0.1:1/x/"]].concat())
+        .expect(4)
+        .says("the repositories of --base-repo are not reachable");
+    let unsigned = mirror.address.replace("/erdma", "/more/later/");
+    on_cce(IMAGE, &tag, &[&inbox[..], &["--base-repo", &unsigned]].concat())
+        .expect(4)
+        .says("no key that the image trusts has signed ")
+        .says("rpm --import KEY");
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
     // The distribution's repository, by its release and variables, beside Mellanox's builds and what a swap has left.
     let base = image_names.unique("rpm-inbox-base");

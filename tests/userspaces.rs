@@ -393,6 +393,80 @@ fn a_former_swap_is_undone() {
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
 }
 
+/// What images have that gets in apt's way, all at once: a folder for temporary files that is made at run time, a release by
+/// default, another language, a line that apt cannot read, no folder for sources, packages of another architecture on hold,
+/// complaints of dpkg's from before, and a perftest of OFED's.
+#[test]
+fn what_images_have_that_gets_in_the_way() {
+    if !rig() {
+        return;
+    }
+    let (mirror, mut names) = (Mirror::start(), Names::new());
+    let (base, tag) = (names.unique("in-the-way-base"), names.unique("in-the-way"));
+    let context = tempfile::tempdir().unwrap();
+    let made = |name: &str, version: &str, architecture: &str, more: &str| {
+        let tree = context.path().join(format!("{name}-{architecture}"));
+        std::fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+        let control = format!(
+            "Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: x <x@y.invalid>\nDescription: x\n{more}"
+        );
+        std::fs::write(tree.join("DEBIAN/control"), control).unwrap();
+        let deb = context.path().join(format!("{name}_{architecture}.deb"));
+        must("dpkg-deb", &["-b", &tree.display().to_string(), &deb.display().to_string()]);
+        std::fs::remove_dir_all(tree).unwrap();
+    };
+    made("libibverbs1", "2307mlnx47-1.2310119", "i386", "Multi-Arch: same\nSource: rdma-core\n");
+    made("perftest", "23.10.0-0.29.2310119mlnx", "amd64", "");
+    made("half-made", "1", "all", "");
+    std::fs::write(
+        context.path().join("Dockerfile"),
+        format!(
+            "FROM {OFED}\nCOPY *.deb /p/\n\
+             RUN dpkg --add-architecture i386 && dpkg -i --force-depends /p/*.deb && rm -r /p && apt-mark hold libibverbs1:i386 \
+             && rm /var/lib/dpkg/info/half-made.list /var/lib/dpkg/info/half-made.md5sums \
+             && echo 'APT::Default-Release \"stable\";' > /etc/apt/apt.conf.d/99release \
+             && rm -rf /etc/apt/sources.list.d /etc/apt/preferences.d && echo 'deb nonsense' >> /etc/apt/sources.list\n\
+             ENV TMPDIR=/scratch/tmp LANG=zh_CN.UTF-8 LANGUAGE=zh_CN\n"
+        ),
+    )
+    .unwrap();
+    let path = context.path().display().to_string();
+    let output = Command::new("docker").args(["build", "-q", "-t", &base, &path]).env("DOCKER_BUILDKIT", "0").output();
+    assert!(output.as_ref().unwrap().status.success(), "{output:?}");
+    assert!(in_container(&base, "dpkg --audit").contains("half-made"), "the test would show nothing without it");
+    let on_mirror = [&["--target", "ecs"][..], &mirror.options()].concat();
+    let ran = build(&base, &tag, &on_mirror);
+    ran.says("the apt sources of the image cannot be read; going on without them");
+    let result = result_of(&ran);
+    let mut lost = changed(&result, "lost");
+    lost.sort();
+    assert_eq!(lost, ["libibverbs1:i386", "mlnx-ofed-basic-user-only", "perftest"]);
+    let now = versions(&tag);
+    assert!(now.contains("\nlibibverbs1 44.1-2 installed\n") && !now.contains("mlnx"), "{now}");
+    let refused = names.unique("in-the-way-refused");
+    let typo = build(&base, &refused, &[&on_mirror[..], &["--package", "perftets"]].concat());
+    typo.expect(1).says("an apt source of the image cannot be used, and a package is missing without it");
+    // OFED's build is not what was asked for, whether there is another or not.
+    let asked = build(&base, &refused, &[&on_mirror[..], &["--package", "perftest"]].concat());
+    asked.expect(4).says("package perftest is in no repository but Mellanox's").says("--package");
+    let mended = names.unique("in-the-way-mended");
+    derive_image(&mended, &format!("FROM {base}\nRUN sed -i /nonsense/d /etc/apt/sources.list\n"));
+    let with = names.unique("in-the-way-perftest");
+    let result = result_of(&build(&mended, &with, &[&on_mirror[..], &["--package", "perftest"]].concat()));
+    assert!(changed(&result, "changed").contains(&"perftest".to_owned()), "{}", result["diff"]);
+    assert!(!versions(&with).contains("mlnx"));
+    // Without a network a package that would go is not there, either.
+    let files = tempfile::tempdir().unwrap();
+    some_debs(files.path(), &FOUR);
+    let offline = ["--target", "ecs", "--offline", &files.path().display().to_string()].map(str::to_owned);
+    let offline: Vec<&str> = offline.iter().map(String::as_str).collect();
+    for package in ["perftest", "rdmacm-utils"] {
+        let ran = build(&base, &refused, &[&offline[..], &["--package", package]].concat());
+        ran.expect(2).says(&format!("missing: package {package}\n"));
+    }
+    assert!(must("docker", &["images", "-q", &refused]).is_empty());
+}
+
 /// RoCE: NVIDIA's repository, with its layout and a key of its own.
 #[test]
 fn docas_packages() {

@@ -4,7 +4,7 @@ use super::{Outcome, Subject, abbreviate, rebuild};
 use crate::fabric::RDMA_RPM_PACKAGES;
 use crate::facts::{ImageFacts, Package, PackageFacts, PackageManager, PackageState};
 use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
-use crate::plan::{has_package_manager, is_rdma_core};
+use crate::plan::{has_package_manager, is_rdma_core, what_stays};
 
 /// `None`: a list of packages is there. Otherwise why there is none: "not read" never looks like "not installed".
 fn unknown_packages(facts: &ImageFacts) -> Option<Outcome> {
@@ -222,20 +222,24 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     let tools = packages
         .all_installed()
         .filter(|package| ofed.packages.contains(&package.name) && !is_rdma_package(packages, package))
-        .map(|package| format!("package {} {}", package.name, package.version));
-    let sources =
-        ofed.apt_sources.iter().map(|source| format!("apt source {}: {}", source.path, source.lines.join("; ")));
+        .map(|package| (package.name.clone(), format!("package {} {}", package.name, package.version)));
+    let sources = ofed
+        .apt_sources
+        .iter()
+        .map(|source| (source.path.clone(), format!("apt source {}: {}", source.path, source.lines.join("; "))));
     let repos = ofed.yum_repos.iter().map(|repo| {
         let state = if repo.enabled { "" } else { " (disabled)" };
-        format!("repository {} in {}{state}: {}", repo.id, repo.path, repo.url)
+        (repo.path.clone(), format!("repository {} in {}{state}: {}", repo.id, repo.path, repo.url))
     });
-    let keys = ofed.apt_keys.iter().map(|key| format!("apt key {key}"));
-    let directories = ofed
-        .directories
-        .iter()
-        .map(|dir| format!("directory {} ({} files, {})", dir.path, dir.files, crate::units::Bytes(dir.size_bytes)));
-    let loader = ofed.loader_configs.iter().map(|path| format!("loader configuration {path}"));
-    let left: Vec<String> = tools.chain(sources).chain(repos).chain(keys).chain(directories).chain(loader).collect();
+    let keys = ofed.apt_keys.iter().map(|key| (key.clone(), format!("apt key {key}")));
+    let directories = ofed.directories.iter().map(|dir| {
+        let size = crate::units::Bytes(dir.size_bytes);
+        (dir.path.clone(), format!("directory {} ({} files, {size})", dir.path, dir.files))
+    });
+    let loader = ofed.loader_configs.iter().map(|path| (path.clone(), format!("loader configuration {path}")));
+    // What it is called by, and what is said of it.
+    let left: Vec<(String, String)> =
+        tools.chain(sources).chain(repos).chain(keys).chain(directories).chain(loader).collect();
     if left.is_empty() {
         // The files show nothing; what packages would show is not known.
         return unknown_packages(subject.facts).unwrap_or(Outcome::pass("nothing of OFED is left"));
@@ -254,7 +258,16 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     if kinds.is_empty() {
         kinds.push("packages");
     }
-    let remedy = if is_swappable(packages) { rebuild(subject) } else { rpm_clean_up(subject.facts) };
+    let stays = what_stays(subject.facts, subject.target.fabric);
+    let is_named = |name: &String| stays.iter().any(|note| note.split_whitespace().any(|word| word == name));
+    let remedy = if !is_swappable(packages) {
+        rpm_clean_up(subject.facts)
+    } else if left.iter().all(|(name, _)| is_named(name)) {
+        format!("by hand, as rdmaprep build leaves it: {}", stays.join("; "))
+    } else {
+        rebuild(subject)
+    };
+    let left = left.into_iter().map(|(_, said)| said);
     Outcome::warn(format!("OFED left {}", kinds.join(", "))).evidence(left).remedy(remedy)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Subject, abbreviate, rebuild};
 use crate::dockerfile::shell_quote;
-use crate::facts::VerbsLibrary;
+use crate::facts::{VerbsLibrary, VerbsPlace};
 use crate::plan::userspace::other_builds;
 
 pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
@@ -23,6 +23,26 @@ pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
                 .remedy(rebuild(subject))
         }
     }
+}
+
+/// What gives a process the fabric's build in place of a library that it loads. A swap changes packages, and takes OFED's
+/// directories away; what else belongs to no package stays, and comes before what is installed.
+fn replace(subject: &Subject<'_>, library: &VerbsLibrary) -> String {
+    let rebuild = rebuild(subject);
+    if library.package.is_some() || library.place == VerbsPlace::Ofed || library.path.chars().any(char::is_control) {
+        return rebuild;
+    }
+    let directory = library.path.rsplit_once('/').map_or("/", |(directory, _)| directory);
+    let in_path = |entry: &str| entry.trim_end_matches('/') == directory;
+    let path = subject.facts.config.env("LD_LIBRARY_PATH");
+    let first = if path.is_some_and(|path| path.split(':').any(in_path)) {
+        format!("take {} out of LD_LIBRARY_PATH", shell_quote(directory))
+    } else if library.place == VerbsPlace::Conda {
+        "RUN conda remove -y --force rdma-core".to_owned()
+    } else {
+        format!("RUN rm -f {}/libibverbs.so* && ldconfig   # of no package", shell_quote(directory))
+    };
+    format!("{first}; then {rebuild}")
 }
 
 fn describe(library: &VerbsLibrary) -> Option<String> {
@@ -58,15 +78,15 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
         ))
         .evidence([library.path.clone()])
         .evidence(paths())
-        .remedy(rebuild(subject)),
+        .remedy(replace(subject, library)),
         (None, _) if !others.is_empty() => Outcome::fail(format!(
             "the {driver} provider is not in {}, where this libibverbs looks",
             library.provider_directory()
         ))
         .evidence(paths())
-        .remedy(rebuild(subject)),
+        .remedy(replace(subject, library)),
         (None, Some(file)) => Outcome::fail(format!("{} names the {driver} driver, and no lib{driver}-rdmav{abi}.so is installed", file.path))
-            .remedy(rebuild(subject)),
+            .remedy(replace(subject, library)),
         (None, None) => {
             let packages = &subject.facts.packages;
             let brings = if packages.manager.is_rpm() { "libibverbs" } else { "ibverbs-providers" };
@@ -77,7 +97,7 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
                 }
                 None => format!("no {driver} provider is installed"),
             };
-            Outcome::fail(summary).remedy(rebuild(subject))
+            Outcome::fail(summary).remedy(replace(subject, library))
         }
     }
 }
@@ -119,7 +139,7 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     }
     let Some(package) = package else {
         return Outcome::warn(format!("{} belongs to no package, so its origin is not known", library.path))
-            .remedy(rebuild(subject));
+            .remedy(replace(subject, library));
     };
     if facts.verbs.pinned.get(&package.name) == Some(&package.version) {
         return Outcome::pass(format!("{} {} is pinned to the vendor's repository", package.name, package.version));
@@ -179,11 +199,12 @@ pub fn same_library(subject: &Subject<'_>) -> Outcome {
             }
             Some(_) => Outcome::fail(format!("{summary}: the first has no {driver} provider")),
         };
+        let outcome = outcome.remedy(other.map_or_else(|| rebuild(subject), |library| replace(subject, library)));
         if worst.as_ref().is_none_or(|worst: &Outcome| worst.status < outcome.status) {
             worst = Some(outcome);
         }
     }
-    worst.unwrap_or_else(|| Outcome::pass(versioned.path.clone())).remedy(rebuild(subject))
+    worst.unwrap_or_else(|| Outcome::pass(versioned.path.clone()))
 }
 
 pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {

@@ -22,7 +22,9 @@ const LOADER_CONFIG_DIR: &str = "etc/ld.so.conf.d";
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
     path == SOURCES_LIST
-        || path.strip_prefix(SOURCES_DIR).is_some_and(|rest| rest.ends_with(".list") || rest.ends_with(".sources"))
+        // Wherever one is that a link in the directory leads to; dpkg has lists of files by the same ending.
+        || (path.ends_with(".list") && !path.starts_with("var/lib/dpkg/"))
+        || path.ends_with(".sources")
         || (KEY_DIRS.iter().any(|dir| path.starts_with(dir)) && path.ends_with(".gpg"))
 }
 

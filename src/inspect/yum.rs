@@ -10,7 +10,8 @@ const ADDRESS_KEYS: [&str; 3] = ["baseurl", "mirrorlist", "metalink"];
 
 /// Whether the content of a path is needed here.
 pub fn wants(path: &str) -> bool {
-    path.ends_with(".repo") && DIRECTORIES.iter().any(|directory| path.starts_with(directory))
+    // Wherever one is that a link in the directories leads to.
+    path.ends_with(".repo")
 }
 
 /// Sections that are `is_wanted`, by file and in the file's order.

@@ -37,13 +37,8 @@ pub(super) fn plan(
     }
     check_apt_options(options)?;
 
-    let family: Vec<&Package> = facts.packages.all_installed().filter(|p| is_rdma_core(p)).collect();
-    let swapped: BTreeSet<&str> = fabric
-        .apt_packages
-        .iter()
-        .flat_map(|names| names.iter().copied())
-        .chain(family.iter().map(|p| p.name.as_str()))
-        .collect();
+    let (family, foreign) = family(facts);
+    let swapped = swapped(fabric, &family);
     let companions: Vec<Companion> = family
         .iter()
         .filter(|package| !fabric.apt_packages.iter().any(|names| names.contains(&package.name.as_str())))
@@ -52,20 +47,26 @@ pub(super) fn plan(
             without_offer: without_offer(package, &swapped, userspace),
         })
         .collect();
-    let (purge, mut notes) = match userspace {
+    let (mut purge, mut notes) = match userspace {
         // Its tools are the successors of OFED's, and drive the same devices.
         Userspace::Doca => (BTreeSet::new(), Vec::new()),
         Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped),
     };
+    // Who asks for a package does not want it gone.
+    purge.retain(|name| !options.extra_packages.contains(name));
+    // Those of another architecture must have the native ones' version (multi-arch: same), and there is only one build.
+    purge.extend(foreign.iter().map(|package| qualified(package)));
 
     note_triggers(facts, &mut notes);
-    let unhold = facts
-        .packages
-        .list
-        .iter()
-        .filter(|package| package.held && (swapped.contains(package.name.as_str()) || purge.contains(&package.name)))
-        .map(|package| package.name.clone())
-        .collect::<BTreeSet<_>>();
+    let asked = |package: &Package| {
+        swapped.contains(package.name.as_str())
+            || purge.contains(&package.name)
+            || options.extra_packages.contains(&package.name)
+    };
+    let held = facts.packages.list.iter().filter(|package| package.held && asked(package));
+    let unhold: BTreeSet<String> = held
+        .map(|package| if package.architecture == "all" { package.name.clone() } else { qualified(package) })
+        .collect();
 
     let (mut remove_files, remove_entries) = plan_files(facts, &mut notes);
     let (remove_directories, loader_configs) = plan_directories(facts, &purge, userspace, &mut notes);
@@ -157,6 +158,30 @@ fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// What the fabric's packages take the place of, or stand beside: of the image's architecture, and of others.
+fn family(facts: &ImageFacts) -> (Vec<&Package>, Vec<&Package>) {
+    let all = facts.packages.all_installed().filter(|package| is_rdma_core(package));
+    all.partition(|package| !package.is_foreign(&facts.image.architecture))
+}
+
+/// Names of the packages that change with the fabric's.
+fn swapped<'a>(fabric: &'static Fabric, family: &[&'a Package]) -> BTreeSet<&'a str> {
+    let names = fabric.apt_packages.iter().flat_map(|names| names.iter().copied());
+    names.chain(family.iter().map(|package| package.name.as_str())).collect()
+}
+
+/// A package's name as it is where another architecture may have one of that name.
+fn qualified(package: &Package) -> String {
+    format!("{}:{}", package.name, package.architecture)
+}
+
+/// What of OFED a swap leaves in an image, a line each.
+pub(super) fn what_stays(facts: &ImageFacts, fabric: &'static Fabric) -> Vec<String> {
+    let (_, mut notes) = plan_purge(facts, &swapped(fabric, &family(facts).0));
+    plan_files(facts, &mut notes);
+    notes
+}
+
 /// Whether a package is built from rdma-core, under whatever name.
 pub fn is_rdma_core(package: &Package) -> bool {
     RDMA_CORE_PACKAGES.contains(&package.name.as_str()) || package.source.as_deref() == Some("rdma-core")
@@ -221,13 +246,15 @@ fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<
     let mut files = BTreeSet::new();
     let mut entries = Vec::new();
     // An older entry for the same repository with another key makes apt refuse both.
-    let sources = facts.ofed.apt_sources.iter().chain(&facts.verbs.vendor_sources);
-    for AptSource { path, lines, shared } in sources {
+    let ofeds = facts.ofed.apt_sources.iter().map(|source| (source, "OFED's"));
+    let vendors = facts.verbs.vendor_sources.iter().map(|source| (source, "the vendor's"));
+    for (AptSource { path, lines, shared }, whose) in ofeds.chain(vendors) {
         if !shared {
             files.insert(path.clone());
         } else if path.ends_with(".sources") {
-            notes
-                .push(format!("{path} stays: other repositories stand in the same file; remove OFED's stanza by hand"));
+            notes.push(format!(
+                "{path} stays: other repositories stand in the same file; remove {whose} stanza by hand"
+            ));
         } else {
             entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
         }

@@ -304,6 +304,11 @@ pub fn plan_swap(
     apt::plan(facts, name, fabric, options, userspace)
 }
 
+/// What of OFED a swap to the fabric's own packages leaves in an image, and why, a line each.
+pub fn what_stays(facts: &ImageFacts, fabric: &'static Fabric) -> Vec<String> {
+    if facts.packages.manager.is_rpm() { rpm::what_stays(facts, fabric) } else { apt::what_stays(facts, fabric) }
+}
+
 fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
     if let Some(key) = &options.key
         && !key.is_key()

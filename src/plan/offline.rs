@@ -4,7 +4,7 @@
 //! packages, counterparts of installed ones, and what these depend on and the image lacks.
 
 use super::rpm::is_of_one_build;
-use super::{Companion, PlanError, is_package_name, is_rdma_core};
+use super::{Companion, PlanError, WithoutOffer, is_package_name, is_rdma_core};
 use crate::fabric::{Fabric, PackageFiles, Userspace};
 use crate::facts::{ImageFacts, Package, PackageFacts};
 use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
@@ -80,6 +80,16 @@ pub struct ChosenFiles {
     pub notes: Vec<String>,
 }
 
+/// Whether an installed package is still there after the swap, and drives the devices as far as it is its.
+fn stays(facts: &ImageFacts, wanted: &Wanted<'_>, name: &str) -> bool {
+    let leaves = |companion: &Companion| companion.name == name && companion.without_offer != WithoutOffer::Keep;
+    facts.packages.installed(name).is_some_and(|package| {
+        !wanted.gone.contains(name)
+            && !wanted.companions.iter().any(leaves)
+            && (wanted.takes_mellanox || !package.is_mlnx_build())
+    })
+}
+
 /// Whether a file is one of those that must all be of one build.
 fn is_of_the_userspace(file: &PackageFile) -> bool {
     match file.form {
@@ -116,7 +126,7 @@ pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<
         }
     }
     for name in wanted.extra_packages {
-        if !take(name) && facts.packages.installed(name).is_none() {
+        if !take(name) && !stays(facts, wanted, name) {
             missing.push(format!("package {name}"));
         }
     }

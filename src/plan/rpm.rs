@@ -40,7 +40,9 @@ pub(super) fn plan(
     check_rpm_options(options)?;
 
     let mut notes = Vec::new();
-    let set = plan_set(facts, fabric, userspace, &mut notes);
+    let mut set = plan_set(facts, fabric, userspace, &mut notes);
+    // Who asks for a package does not want it gone.
+    set.purge.retain(|name| !options.extra_packages.contains(name));
     note_trust(repository.as_ref(), options, &mut notes);
     note_triggers(facts, &mut notes);
     let (mut remove_files, remove_entries) = plan_repos(facts.ofed.yum_repos.iter().chain(&facts.verbs.vendor_repos));
@@ -124,6 +126,13 @@ fn plan_set(facts: &ImageFacts, fabric: &Fabric, userspace: Userspace, notes: &m
     // Packages of both architectures share files, so that they must be of one build, and there is only one.
     purge.extend(family.iter().filter(|package| !native(package)).map(|p| format!("{}.{}", p.name, p.architecture)));
     Set { companions, purge, superseded: superseded.into_iter().map(str::to_owned).collect() }
+}
+
+/// What of OFED a swap leaves in an image, a line each.
+pub(super) fn what_stays(facts: &ImageFacts, fabric: &Fabric) -> Vec<String> {
+    let mut notes = Vec::new();
+    plan_set(facts, fabric, Userspace::Vendor, &mut notes);
+    notes
 }
 
 /// Says what nobody vouches for.

@@ -74,11 +74,14 @@ fn one_recipe_is_shown_with_its_sources() {
     let path = write(&dir, "mine/recipe.toml", &recipe("a:1", "packages = ['perftest']"));
     let ran = run(rdmaprep().args(["images", &path]));
     ran.expect(0).prints("mine-erdma").prints("perftest").prints(&format!("build it: rdmaprep build {path}\n"));
-    // The program's own target has another fabric.
+    // The usual target has another fabric, and one that has this one takes its place.
     let path = write(&dir, "a roce/recipe.toml", "[base]\nimage = 'a:1'\n[fabric]\nname = 'roce'\n");
-    run(rdmaprep().args(["images", &path])).expect(0).prints(&format!("rdmaprep build '{path}' --target cce\n"));
-    run(rdmaprep().args(["check", &path]).args(NOWHERE)).expect(2).says("is for RoCE on mlx5").says("--target");
-    run(rdmaprep().args(["check", &path, "--target", "cce"]).args(NOWHERE))
+    run(rdmaprep().args(["images", &path])).expect(0).prints(&format!("rdmaprep build '{path}'\n"));
+    run(rdmaprep().args(["check", &path, "--target", "pai-dlc"]).args(NOWHERE))
+        .expect(2)
+        .says("is for RoCE on mlx5")
+        .says("--target");
+    run(rdmaprep().args(["check", &path]).args(NOWHERE))
         .expect(3)
         .prints(&format!("show the rest: rdmaprep build '{path}' --target cce\n"));
 }
@@ -312,9 +315,19 @@ fn a_broken_recipe_among_several() {
     let ran = run(rdmaprep().args(["build", "--all", &dir.path().display().to_string(), "-H", &daemon.host()]));
     ran.expect(2).says(&bad).says("unknown field `colour`");
     assert!(daemon.requests().is_empty(), "{:?}", daemon.requests());
-    // And one for another fabric is its own failure.
+    // Each is for a target of its own fabric; where one is named a recipe for another fabric is its own failure.
     write(&dir, "bad.toml", "[base]\nimage = 'b:1'\n[fabric]\nname = 'roce'\n");
-    let ran = run(rdmaprep().args(["build", "--all", &dir.path().display().to_string(), "-H", &daemon.host()]));
+    let all = || {
+        let mut command = rdmaprep();
+        command.args(["build", "--all", &dir.path().display().to_string(), "-H", &daemon.host()]);
+        command
+    };
+    let ran = run(&mut all());
+    assert_eq!(ran.stdout.matches("the engine ended, and has no such image").count(), 2, "{}", ran.stdout);
+    // What only some can be built with is theirs alone; what none can, is said at once.
+    run(all().args(["--userspace", "inbox"])).expect(2).prints("has no userspace \"inbox\"").prints("the engine ended");
+    run(all().args(["--target", "ecs", "--userspace", "inbox"])).expect(2).says("has no userspace \"inbox\"");
+    let ran = run(all().args(["--target", "ecs"]));
     ran.expect(2)
         .prints("is for RoCE on mlx5")
         .says("bad:   choose another --target")

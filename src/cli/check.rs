@@ -70,16 +70,19 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
         return list(args, output);
     }
     let destinations = destinations(args.format, ReportFormat::Text, &args.outputs)?;
-    let judge = args.judge.load()?;
     let image = args.image.as_deref().unwrap_or_default();
     let report = match &args.facts {
-        Some(path) => judge.judge(&source::load_saved(path)?),
+        Some(path) => args.judge.load(None)?.judge(&source::load_saved(path)?),
         None => match recipes::find(image, global)? {
             Some(found) => {
-                found.check_fabric(args.judge.target.fabric)?;
+                let judge = args.judge.load(Some(&found.recipe))?;
+                found.check_fabric(judge.fabric())?;
                 judge.judge_stated(&found.recipe, image)
             }
-            None => judge.judge(&source::load_facts(image, &args.source, global)?),
+            None => {
+                let judge = args.judge.load(None)?;
+                judge.judge(&source::load_facts(image, &args.source, global)?)
+            }
         },
     };
     write_everywhere(&destinations, output, |format, out, style| write_report(out, &report, format, args.all, style))?;
@@ -110,7 +113,7 @@ fn write_rest(out: &mut dyn Write, report: &Report) -> io::Result<()> {
 
 fn list(args: &CheckArgs, output: &mut Output) -> Result<Exit, CliError> {
     match args.format {
-        None | Some(ReportFormat::Text) => output.write(|out, _| write_list(out, args.judge.target)),
+        None | Some(ReportFormat::Text) => output.write(|out, _| write_list(out, args.judge.target(None))),
         Some(ReportFormat::Json) => output.json(&RegistryListing::new()),
         Some(ReportFormat::Junit | ReportFormat::Sarif | ReportFormat::Github) => {
             return Err(CliError::Usage("--list has the formats text and json".into()));

@@ -125,7 +125,7 @@ pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     if args.loopback {
         return loopback(args, &places, output);
     }
-    let judge = args.judge.load()?;
+    let judge = args.judge.load(None)?;
     let mut facts = match &args.sysfs {
         Some(root) => devices::load_captured(root),
         None => devices::load_live(),

@@ -2,13 +2,11 @@
 
 use super::error::{CliError, Exit};
 use super::inspect::Format;
-use super::judge::DEFAULT_TARGET;
 use super::output::Output;
 use super::recipes::{self, Found, RecipeArgs};
 use crate::checks::recipe::how_to_know;
 use crate::recipe::Recipe;
 use crate::report::{RecipeEntry, RecipeListing, write_recipe, write_recipes};
-use crate::targets;
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -55,12 +53,9 @@ pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// What to do with a recipe: for its own target, or else one of its fabric where the program's own has another.
+/// What to do with a recipe: for its own target, or else the one that the program chooses.
 fn command(recipe: &Recipe, call: &str, args: &ImagesArgs) -> String {
-    let has_default = targets::by_id(DEFAULT_TARGET).is_some_and(|target| target.fabric.id == recipe.fabric.id);
-    let of_fabric = || targets::TARGETS.iter().copied().find(|target| target.fabric.id == recipe.fabric.id);
-    let target = recipe.target.or_else(|| if has_default { None } else { of_fabric() });
-    how_to_know(recipe, call, args.recipe.region.as_deref(), target)
+    how_to_know(recipe, call, args.recipe.region.as_deref(), recipe.target)
 }
 
 fn entry(found: &Found, args: &ImagesArgs) -> Result<RecipeEntry, CliError> {

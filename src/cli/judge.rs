@@ -6,6 +6,7 @@ use crate::checks::{
     Bar, Blame, Finding, HostSubject, InstanceSubject, Measured, RunOptions, RunSubject, Status, Subject, Verdict,
     check_host, check_image, check_instance, check_run,
 };
+use crate::fabric::Fabric;
 use crate::facts::devices::DeviceFacts;
 use crate::facts::run::{AgentEnding, Ending, RunFacts};
 use crate::facts::{ImageFacts, ImageIdentity};
@@ -16,14 +17,22 @@ use crate::targets::{self, ChosenInstance, Target, choose_instance};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Where an image is judged for, unless it is said otherwise.
-pub const DEFAULT_TARGET: &str = "pai-dlc";
+/// Where an image is to run when nobody says it: for a recipe of another fabric than the usual one where its publisher means it
+/// to, else at the first target that has the fabric.
+pub fn default_target(recipe: Option<&Recipe>) -> &'static Target {
+    let usual = targets::TARGETS[0];
+    let Some(recipe) = recipe.filter(|recipe| recipe.fabric.id != usual.fabric.id) else {
+        return usual;
+    };
+    let of_fabric = || targets::TARGETS.into_iter().find(|target| target.fabric.id == recipe.fabric.id);
+    recipe.target.or_else(of_fabric).unwrap_or(usual)
+}
 
 #[derive(Debug, Args)]
 pub struct JudgeArgs {
-    /// Where the image is to run: pai-dlc, ecs, ack or cce
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_TARGET, value_parser = parse_target)]
-    pub target: &'static Target,
+    /// Where the image is to run: pai-dlc, ecs, ack or cce [default: pai-dlc; for a recipe of another fabric one that has it]
+    #[arg(long, value_name = "NAME", value_parser = parse_target)]
+    target: Option<&'static Target>,
     /// Instance type that it is to run on, as ecs.ebmgn8v.48xlarge: its NICs and bandwidth are looked at, too
     #[arg(long, value_name = "TYPE")]
     pub instance: Option<String>,
@@ -63,9 +72,15 @@ pub struct Judge {
 }
 
 impl JudgeArgs {
+    /// The target that was named. Else the program's own, where a recipe does not have another fabric.
+    pub fn target(&self, recipe: Option<&Recipe>) -> &'static Target {
+        self.target.unwrap_or_else(|| default_target(recipe))
+    }
+
     /// Reads the policy, before any work is done.
-    pub fn load(&self) -> Result<Judge, CliError> {
-        let instance = parse_instance(self.target, self.instance.as_deref())?;
+    pub fn load(&self, recipe: Option<&Recipe>) -> Result<Judge, CliError> {
+        let target = self.target(recipe);
+        let instance = parse_instance(target, self.instance.as_deref())?;
         let policy = match &self.policy {
             Some(path) => {
                 let name = path.display().to_string();
@@ -79,11 +94,16 @@ impl JudgeArgs {
             FailOn::Fail => Bar::Fail,
             FailOn::Warn => Bar::Warn,
         };
-        Ok(Judge { target: self.target, instance, policy, bar })
+        Ok(Judge { target, instance, policy, bar })
     }
 }
 
 impl Judge {
+    /// The fabric of the target.
+    pub fn fabric(&self) -> &'static Fabric {
+        self.target.fabric
+    }
+
     pub fn judge(&self, facts: &ImageFacts) -> Report {
         let (target, minimums) = self.adjusted();
         let mut findings = check_image(&Subject { facts, target: &target });

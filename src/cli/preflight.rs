@@ -217,7 +217,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
         let hint = "load it first: docker load -i FILE";
         return Err(CliError::Usage(format!("{}: a preflight runs an image of the daemon\n  {hint}", args.image)));
     };
-    let judge = args.judge.load()?;
+    let judge = args.judge.load(None)?;
     let collective = args.collective.collective()?;
     let program = agent_program(args.launch.agent.as_deref())?;
     if let Some(directory) = &args.nccl_logs {
@@ -330,7 +330,7 @@ async fn prepare(
         shm_bytes: args.launch.shm_size,
         ..LaunchOptions::new(&run_id(), Owner::load(Path::new("/"), std::process::id()), agent_command())
     };
-    let plan_with = |options| plan_launch(facts, args.judge.target, (&host, &locality), &access, options);
+    let plan_with = |options| plan_launch(facts, args.judge.target(None), (&host, &locality), &access, options);
     let launch = plan_with(&options)?;
     let over_socket = match args.compare_socket {
         true => Some(plan_with(&LaunchOptions { over_socket: true, ..options.clone() })?),

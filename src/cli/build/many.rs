@@ -5,6 +5,7 @@ use super::{BuildArgs, tags_of};
 use crate::checks::Verdict;
 use crate::cli::error::{CliError, Exit, describe};
 use crate::cli::inspect::Format;
+use crate::cli::judge::Judge;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::recipes::{self, Found, RecipeArgs};
@@ -98,11 +99,18 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     }
     let found = collect(args, global)?;
     check_tags(args.tag_prefix.as_deref().unwrap_or_default(), &found)?;
-    let judge = args.judge.load()?;
-    args.swap.check(args.judge.target.fabric)?;
+    // What is wrong with the options is said before any work is done, unless it is so for some recipes only.
+    let judges: Vec<Judge> =
+        found.iter().map(|found| args.judge.load(Some(&found.recipe))).collect::<Result<_, CliError>>()?;
+    let mut refused = judges.iter().map(|judge| args.swap.check(judge.fabric()));
+    if let Some(first) = refused.next()
+        && refused.all(|other| other.is_err())
+    {
+        first?;
+    }
     let rows = block_on(async {
-        let bench = Workbench::open(args, global, &judge).await?;
-        let work = found.iter().map(|found| make(args, global, &bench, found));
+        let bench = Workbench::open(args, global).await?;
+        let work = found.iter().zip(&judges).map(|(found, judge)| make(args, global, &bench, (found, judge)));
         let mut rows: Vec<(Row, Exit)> =
             futures_util::stream::iter(work).buffer_unordered(args.jobs.get()).collect().await;
         // They end as they please, and are shown by name.
@@ -181,7 +189,12 @@ impl Image {
     }
 }
 
-async fn make(args: &BuildArgs, global: &Global, bench: &Workbench<'_>, found: &Found) -> (Row, Exit) {
+async fn make(
+    args: &BuildArgs,
+    global: &Global,
+    bench: &Workbench<'_>,
+    (found, judge): (&Found, &Judge),
+) -> (Row, Exit) {
     let started = Instant::now();
     let name = &found.recipe.name;
     let mut row = Row {
@@ -200,7 +213,7 @@ async fn make(args: &BuildArgs, global: &Global, bench: &Workbench<'_>, found: &
         return (row, Exit::Ok);
     }
     let mut progress = Progress::of_one(name, args.progress, global);
-    let exit = match swap(args, bench, found, &mut progress).await {
+    let exit = match swap(args, bench, (found, judge), &mut progress).await {
         Ok(built) => {
             let exit = built.exit();
             row.result = Outcome::Built;
@@ -228,7 +241,7 @@ async fn make(args: &BuildArgs, global: &Global, bench: &Workbench<'_>, found: &
 async fn swap(
     args: &BuildArgs,
     bench: &Workbench<'_>,
-    found: &Found,
+    (found, judge): (&Found, &Judge),
     progress: &mut Progress,
 ) -> Result<one::Built, CliError> {
     if bench.is_stopped() {
@@ -237,9 +250,10 @@ async fn swap(
     // The region is for those that have one.
     let region = args.recipe.region.clone().filter(|_| found.recipe.base().contains(REGION));
     let subject = Subject::recipe(found.clone(), &RecipeArgs { region })?;
-    subject.check_fabric(args.judge.target.fabric)?;
+    subject.check_fabric(judge.fabric())?;
+    args.swap.check(judge.fabric())?;
     let tags = tags_of(args, &subject)?;
-    bench.make(&subject, &tags, progress).await
+    bench.make(&subject, judge, &tags, progress).await
 }
 
 /// Writes a line per recipe.

@@ -106,13 +106,13 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let subject = swap::read_subject(text, &args.recipe, global)?;
     let name = one::base_name(&subject)?.to_owned();
     let tags = tags_of(args, &subject)?;
-    let judge = args.judge.load()?;
-    subject.check_fabric(args.judge.target.fabric)?;
-    args.swap.check(args.judge.target.fabric)?;
+    let judge = args.judge.load(subject.found().map(|found| &found.recipe))?;
+    subject.check_fabric(judge.fabric())?;
+    args.swap.check(judge.fabric())?;
     let mut progress = Progress::new(args.progress, global);
     let built = block_on(async {
-        let bench = Workbench::open(args, global, &judge).await?;
-        bench.make(&subject, &tags, &mut progress).await
+        let bench = Workbench::open(args, global).await?;
+        bench.make(&subject, &judge, &tags, &mut progress).await
     })?;
     progress.finish();
     match args.format {

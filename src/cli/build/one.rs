@@ -76,10 +76,9 @@ pub fn base_name(subject: &Subject) -> Result<&str, CliError> {
     }
 }
 
-/// What builds share: the engine, how to judge, and layers that were read already.
+/// What builds share: the engine, and layers that were read already.
 pub struct Workbench<'a> {
     args: &'a BuildArgs,
-    judge: &'a Judge,
     client: Client,
     engine: Engine,
     cache: LayerCache,
@@ -89,7 +88,7 @@ pub struct Workbench<'a> {
 
 impl<'a> Workbench<'a> {
     /// Connects, and listens for an interrupt from here on.
-    pub async fn open(args: &'a BuildArgs, global: &Global, judge: &'a Judge) -> Result<Workbench<'a>, CliError> {
+    pub async fn open(args: &'a BuildArgs, global: &Global) -> Result<Workbench<'a>, CliError> {
         let stop = CancellationToken::new();
         let stopper = stop.clone();
         tokio::spawn(async move {
@@ -98,7 +97,7 @@ impl<'a> Workbench<'a> {
         });
         let client = Client::load(global)?;
         let engine = until(&stop, async { client.connect().await }).await?;
-        Ok(Workbench { args, judge, client, engine, cache: LayerCache::default(), stop })
+        Ok(Workbench { args, client, engine, cache: LayerCache::default(), stop })
     }
 
     /// Whether an interrupt came.
@@ -107,13 +106,18 @@ impl<'a> Workbench<'a> {
     }
 
     /// Pulls the base where it must, swaps, builds, checks and pushes.
-    pub async fn make(&self, subject: &Subject, tags: &[String], progress: &mut Progress) -> Result<Built, CliError> {
+    pub async fn make(
+        &self,
+        subject: &Subject,
+        judge: &Judge,
+        tags: &[String],
+        progress: &mut Progress,
+    ) -> Result<Built, CliError> {
         let args = self.args;
         let name = base_name(subject)?;
         let pulled = until(&self.stop, self.have_base(subject, name, progress)).await?;
         progress.phase(&format!("reading {name}"));
-        let fabric = args.judge.target.fabric;
-        let plan = args.swap.plan_from_daemon(subject, fabric, &self.engine, name, &self.cache);
+        let plan = args.swap.plan_from_daemon(subject, judge.fabric(), &self.engine, name, &self.cache);
         let swap = until(&self.stop, plan).await?;
         let built = self.build(&swap, tags, progress).await?;
         progress.phase("checking the result");
@@ -123,8 +127,8 @@ impl<'a> Workbench<'a> {
             return Err(CliError::BaseMoved { id: built.id });
         }
         let mut report = match subject.found() {
-            Some(found) => self.judge.judge_built(&facts, &found.recipe),
-            None => self.judge.judge(&facts),
+            Some(found) => judge.judge_built(&facts, &found.recipe),
+            None => judge.judge(&facts),
         };
         if let (Some(image), Some(tag)) = (&mut report.image, tags.first()) {
             image.reference = Reference::Daemon(tag.clone()).to_string();

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// A package that is not the same in both images.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PackageChange {
     pub package: String,
     /// Version in the first image.
@@ -18,6 +19,7 @@ pub struct PackageChange {
 
 /// The difference, first image to second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageDiff {
     pub lost: Vec<PackageChange>,
     pub gained: Vec<PackageChange>,

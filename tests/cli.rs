@@ -2,9 +2,12 @@
 
 #[path = "support/image_fixture.rs"]
 mod image_fixture;
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
 use image_fixture::{Fixture, tar_of};
+use schema::{assert_valid, validator};
 use support::*;
 use tempfile::TempDir;
 
@@ -247,6 +250,9 @@ fn diff_of_two_archives() {
         .prints("2307mlnx47-1.2310119 -> 44.1-2")
         .prints("- libucx0")
         .prints("outside the RDMA set");
+    let ran = run(rdmaprep().args(["diff", &before, &after, "--format", "json"]));
+    let diff = serde_json::from_str(&ran.expect(0).stdout).unwrap();
+    assert_valid(&validator("schemas/diff.schema.json"), &diff, "diff.schema.json");
 }
 
 #[test]

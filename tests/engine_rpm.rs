@@ -418,7 +418,7 @@ fn package_files_without_a_network() {
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&file, bytes).unwrap();
     let output = Command::new("docker")
-        .args(["build", "-q", "--network", "none", "-t", &tag, &out])
+        .args(["build", "-q", "--force-rm", "--network", "none", "-t", &tag, &out])
         .env("DOCKER_BUILDKIT", "0")
         .output()
         .unwrap();

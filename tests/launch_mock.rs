@@ -265,6 +265,23 @@ async fn a_creation_that_nobody_waits_for_is_undone() {
     assert!(deletions.iter().all(|request| request.endpoint() == format!("/containers/{name}")), "{deletions:?}");
 }
 
+/// Somebody removed it: before it was waited for, or between its end and the question how it came.
+#[tokio::test]
+async fn a_container_that_somebody_removed_has_ended() {
+    for (waits, exit_code) in [(true, 3), (false, 137)] {
+        let made = AtomicUsize::new(0);
+        let daemon = MockDaemon::with_api("1.41", move |request, reply| match request.endpoint().ends_with("/wait") {
+            true if !waits => error(reply, 404, "No such container: id-1"),
+            _ => answer(request, reply, &made, &|_, reply| reply.json(204, "")),
+        });
+        let (result, _) = try_start(&daemon).await;
+        let running = result.expect("it starts");
+        let end = running.container.ended().await.expect("its end");
+        assert_eq!((end.exit_code, end.out_of_memory), (exit_code, false));
+        running.container.remove().await.expect("it goes");
+    }
+}
+
 #[tokio::test]
 async fn what_is_gone_already_is_no_error() {
     let daemon = MockDaemon::with_api("1.41", |request, reply| match (request.method.as_str(), request.endpoint()) {

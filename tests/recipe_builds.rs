@@ -6,12 +6,15 @@
 mod real_engine;
 #[path = "support/docker/registry.rs"]
 mod registry;
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 mod skipping {
     pub use crate::support::say_skipped;
 }
 
 use registry::{PASSWORD, Registry, USER};
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -66,6 +69,7 @@ fn three_recipes_at_once() {
     // The mirror's fault stands above what only could not be examined.
     let result: Value = serde_json::from_str(&ran.expect(4).stdout).unwrap();
     assert_eq!(result["exit_code"], 4);
+    assert_valid(&validator("schemas/builds.schema.json"), &result, "builds.schema.json");
     let summary = |name: &str| {
         let row = row(&result, name);
         (row["result"].as_str().unwrap().to_owned(), row["exit_code"].as_u64().unwrap())

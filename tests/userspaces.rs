@@ -1,8 +1,11 @@
 //! Whose packages come in, on the real engine: each Ubuntu that the vendor lists, package files without a network, the
 //! distribution's own, DOCA's, and none at all.
 
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
+use schema::{assert_valid, validator};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +27,9 @@ fn build(base: &str, tag: &str, more: &[&str]) -> Ran {
 
 #[track_caller]
 fn result_of(ran: &Ran) -> Value {
-    serde_json::from_str(&ran.expect(0).stdout).unwrap()
+    let result = serde_json::from_str(&ran.expect(0).stdout).unwrap();
+    assert_valid(&validator("schemas/build.schema.json"), &result, "build.schema.json");
+    result
 }
 
 fn in_container(image: &str, script: &str) -> String {
@@ -267,7 +272,7 @@ fn dependencies_of_package_files() {
     run(rdmaprep().args(["render", &bare, "--offline", &from, "-o", &out])).expect(0);
     let built = || {
         let mut docker = Command::new("docker");
-        docker.args(["build", "-q", "--network", "none", "-t", &tag, &out]).env("DOCKER_BUILDKIT", "0");
+        docker.args(["build", "-q", "--force-rm", "--network", "none", "-t", &tag, &out]).env("DOCKER_BUILDKIT", "0");
         docker.output().unwrap()
     };
     let output = built();

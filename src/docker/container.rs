@@ -246,6 +246,19 @@ impl Container {
         }
     }
 
+    /// Waits for its end, and says how it came. Whoever else removes a running container kills it with that.
+    pub async fn ended(&self) -> Result<ContainerEnd, DockerError> {
+        const KILLED: i64 = 128 + 9;
+        let exit_code = match self.wait().await {
+            Err(DockerError::Daemon { status: 404, .. }) => KILLED,
+            code => code?,
+        };
+        match self.inspect().await {
+            Err(DockerError::Daemon { status: 404, .. }) => Ok(ContainerEnd { exit_code, ..ContainerEnd::default() }),
+            end => Ok(ContainerEnd { exit_code, ..end? }),
+        }
+    }
+
     /// What the engine knows of its end.
     pub async fn inspect(&self) -> Result<ContainerEnd, DockerError> {
         let operation = format!("inspecting the container {}", self.short_id());

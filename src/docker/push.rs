@@ -29,6 +29,7 @@ pub enum PushEvent {
 
 /// A pushed image.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pushed {
     /// The reference as pushed, with its tag.
     pub reference: String,

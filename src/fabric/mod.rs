@@ -47,6 +47,7 @@ pub struct Fabric {
 /// Whose build of the userspace an image gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Userspace {
     /// The fabric vendor's.
     Vendor,

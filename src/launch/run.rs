@@ -3,7 +3,7 @@
 use super::collect::Collector;
 use super::spec::{AGENT_PLAN, AGENT_PROGRAM, Launch, agent_files};
 use super::start::{Running, StartError, start};
-use crate::docker::container::Container;
+use crate::docker::container::{Container, ContainerEnd};
 use crate::docker::container_output::{ContainerOutput, LineSplitter, OutputStream};
 use crate::docker::engine::Engine;
 use crate::docker::error::DockerError;
@@ -100,10 +100,9 @@ async fn how_it_ended(engine: &Engine, container: &Container, collector: &Collec
     if collector.is_finished() {
         return Ok(Ending::TotalTimeout);
     }
-    match tokio::time::timeout(REST, container.wait()).await {
-        Ok(code) => {
-            let exit_code = code?;
-            let out_of_memory = container.inspect().await?.out_of_memory;
+    match tokio::time::timeout(REST, container.ended()).await {
+        Ok(ended) => {
+            let ContainerEnd { exit_code, out_of_memory, .. } = ended?;
             Ok(Ending::ContainerEnded { exit_code, out_of_memory, last_lines: collector.other_lines() })
         }
         Err(_) => Err(DockerError::Protocol {

@@ -14,7 +14,8 @@ mod registry;
 mod run;
 mod run_text;
 mod sarif;
-mod schema;
+#[cfg(test)]
+pub mod schema;
 mod targets;
 mod targets_text;
 mod text;

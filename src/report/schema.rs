@@ -2,8 +2,7 @@
 //!
 //! `UPDATE_SCHEMAS=1 cargo test --lib schema` writes them anew.
 
-#[cfg(test)]
-mod tests {
+pub mod tests {
     use crate::explain::{Explanation, SCHEMA_VERSION as EXPLANATION_VERSION};
     use crate::facts::devices::{self, DeviceFacts};
     use crate::facts::loopback::{LoopbackReport, SCHEMA_VERSION as LOOPBACK_VERSION};
@@ -16,7 +15,7 @@ mod tests {
     use serde_json::{Value, json};
 
     /// The schema of what is written, for one version of the form.
-    fn schema<T: JsonSchema>(title: &str, version: u32) -> String {
+    pub fn schema<T: JsonSchema>(title: &str, version: u32) -> String {
         let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
         let mut schema = generator.into_root_schema_for::<T>().to_value();
         schema["title"] = json!(title);
@@ -108,12 +107,17 @@ mod tests {
                 schema::<Explanation>("What rdmaprep explain LOG --format json writes", EXPLANATION_VERSION),
             ),
         ] {
-            let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
-            if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-                std::fs::write(&path, &made).unwrap();
-            }
-            let kept = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(kept == made, "{path} is not what the types say: UPDATE_SCHEMAS=1 cargo test --lib schema");
+            assert_kept(name, &made);
         }
+    }
+
+    /// The file of a schema is what was made.
+    pub fn assert_kept(name: &str, made: &str) {
+        let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            std::fs::write(&path, made).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == made, "{path} is not what the types say: UPDATE_SCHEMAS=1 cargo test --lib schema");
     }
 }

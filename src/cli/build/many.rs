@@ -1,6 +1,6 @@
 //! Several recipes at once: each is built whatever becomes of the others, and a table says what came of all.
 
-use super::one::{self, BuildResult, Workbench};
+use super::one::{self, BuildResult, SCHEMA_VERSION, Workbench};
 use super::{BuildArgs, tags_of};
 use crate::checks::Verdict;
 use crate::cli::error::{CliError, Exit, describe};
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 /// The whole result, as `--format json` writes it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ManyResult {
     schema_version: u32,
     /// That of the process.
@@ -32,6 +33,7 @@ struct ManyResult {
 
 /// What came of one recipe.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Row {
     recipe: String,
     /// The image that the recipe names.
@@ -55,6 +57,7 @@ struct Row {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 enum Outcome {
     Built,
     Failed,
@@ -120,7 +123,9 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let exit = worst(rows.iter().map(|(_, exit)| *exit));
     let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     match args.format {
-        Format::Json => output.json(&ManyResult { schema_version: 1, exit_code: exit.code(), recipes: rows }),
+        Format::Json => {
+            output.json(&ManyResult { schema_version: SCHEMA_VERSION, exit_code: exit.code(), recipes: rows })
+        }
         Format::Text => output.write(|out, style| {
             for row in &rows {
                 if let Some(build) = row.build.as_ref().filter(|build| build.report.verdict != Verdict::Pass) {
@@ -295,6 +300,16 @@ fn write_table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::schema::tests::{assert_kept, schema};
+
+    #[test]
+    fn the_schemas_of_what_builds_write() {
+        let title = "What rdmaprep build IMAGE --format json writes";
+        assert_kept("build", &schema::<BuildResult>(title, SCHEMA_VERSION));
+        let title = "What rdmaprep build --all --format json writes, and build of several recipes";
+        assert_kept("builds", &schema::<ManyResult>(title, SCHEMA_VERSION));
+    }
+
     use crate::recipe::parse_recipe;
 
     #[test]

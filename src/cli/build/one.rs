@@ -26,11 +26,15 @@ use serde::Serialize;
 use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
 
+/// Of what `build` writes, of one image and of several recipes.
+pub const SCHEMA_VERSION: u32 = 1;
+
 /// Lines of the failing step that are shown.
 const FAILURE_LINES: usize = 20;
 
 /// The whole result, as `--format json` writes it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BuildResult {
     schema_version: u32,
     pub image_id: String,
@@ -144,7 +148,7 @@ impl<'a> Workbench<'a> {
             (false, _) => Vec::new(),
         };
         let result = BuildResult {
-            schema_version: 1,
+            schema_version: SCHEMA_VERSION,
             image_id: built.id,
             tags: tags.to_vec(),
             builder: built.builder.to_string(),

@@ -2,6 +2,7 @@
 //!
 //! `UPDATE_SCHEMAS=1 cargo test --lib schema` writes them anew.
 
+#[cfg(test)]
 pub mod tests {
     use crate::explain::{Explanation, SCHEMA_VERSION as EXPLANATION_VERSION};
     use crate::facts::devices::{self, DeviceFacts};

@@ -270,9 +270,11 @@ fn dependencies_of_package_files() {
     std::fs::create_dir_all(format!("{out}/packages")).unwrap();
     std::fs::write(format!("{out}/packages/libibverbs1_1.0-1_amd64.deb"), "a former one").unwrap();
     run(rdmaprep().args(["render", &bare, "--offline", &from, "-o", &out])).expect(0);
+    let written = names.unique("offline-written");
     let built = || {
         let mut docker = Command::new("docker");
-        docker.args(["build", "-q", "--force-rm", "--network", "none", "-t", &tag, &out]).env("DOCKER_BUILDKIT", "0");
+        docker.args(["build", "-q", "--force-rm", "--network", "none", "-t", &written, &out]);
+        docker.env("DOCKER_BUILDKIT", "0");
         docker.output().unwrap()
     };
     let output = built();

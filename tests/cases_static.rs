@@ -417,7 +417,8 @@ fn c04_cuda_from_wheels() {
         .remove("usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12.4.127")
         .remove("etc/ld.so.conf.d/000_cuda.conf");
     fixture.config["Env"] = serde_json::json!(["PATH=/usr/bin:/bin"]);
-    expect(&fixture, "cuda-version", Status::Fail, &["no CUDA runtime"]);
+    let found = expect(&fixture, "cuda-version", Status::Fail, &["no CUDA runtime"]);
+    assert_eq!(found.remedy.as_deref(), Some("start from an image with CUDA 12.1 or newer: rdmaprep images"));
     fixture.file(&format!("{SITE}/nvidia_cuda_runtime_cu12-12.4.127.dist-info/METADATA"), "Name: x\n");
     fixture.file(&format!("{SITE}/nvidia/cuda_runtime/lib/libcudart.so.12"), "ELF");
     torch(&mut fixture);

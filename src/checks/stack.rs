@@ -58,7 +58,8 @@ pub fn cuda_version(subject: &Subject<'_>) -> Outcome {
         return Outcome::fail(format!(
             "the image has no CUDA runtime; {} needs {minimum} or newer",
             subject.target.title
-        ));
+        ))
+        .remedy(format!("start from an image with CUDA {minimum} or newer: rdmaprep images"));
     };
     let Some(version) = parse_cuda_version(&first.version) else {
         return Outcome::unknown(format!("CUDA version {:?} cannot be read", first.version)).evidence(evidence);

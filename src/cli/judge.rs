@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 /// Where an image is to run when nobody says it: for a recipe of another fabric than the usual one where its publisher means it
 /// to, else at the first target that has the fabric.
-pub fn default_target(recipe: Option<&Recipe>) -> &'static Target {
+fn default_target(recipe: Option<&Recipe>) -> &'static Target {
     let usual = targets::TARGETS[0];
     let Some(recipe) = recipe.filter(|recipe| recipe.fabric.id != usual.fabric.id) else {
         return usual;

@@ -6,6 +6,7 @@
 use crate::fabric::yum::rpm_architecture;
 use crate::fabric::{OWN_NAMES, Origin};
 use crate::plan::{SwapPlan, WithoutOffer};
+use crate::shell::shell_quote;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
@@ -89,16 +90,6 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     Ok(env)
 }
 
-/// One word for a POSIX shell; left bare where nothing in it means anything to the shell.
-pub fn shell_quote(text: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || "/._-:=+@%,".contains(c);
-    if !text.is_empty() && text.chars().all(bare) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 /// A text as a basic regular expression between slashes that matches it alone.
 fn sed_pattern(text: &str) -> String {
     text.chars().flat_map(|c| r"\/.*[]^$".contains(c).then_some('\\').into_iter().chain([c])).collect()
@@ -120,13 +111,6 @@ fn dockerfile_quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shell_words() {
-        assert_eq!(shell_quote("/etc/a-b.list"), "/etc/a-b.list");
-        assert_eq!(shell_quote("/etc/$(id) it's"), r"'/etc/$(id) it'\''s'");
-        assert_eq!(shell_quote(""), "''");
-    }
 
     #[test]
     fn sed_patterns() {

@@ -7,7 +7,7 @@ mod schema;
 mod support;
 
 use rdmaprep::explain::{Explanation, TextReader, explain};
-use rdmaprep::nccl_log::{Interleaved, RdmaUse, Room};
+use rdmaprep::logs::nccl::{Interleaved, RdmaUse, Room};
 use schema::validator;
 use serde_json::Value;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! NCCL logs of known failures, put together from the shapes that NCCL prints → verdict and cause.
 
-use rdmaprep::nccl_log::{
+use rdmaprep::logs::nccl::{
     Cause, CounterReading, DeviceBytes, ExpectedBytes, Fault, GidEntry, GpuDirect, Hints, Interleaved, KeyEntry, Limit,
     Logs, NcclEvidence, Observed, Phase, RankLog, RdmaDeviceHint, RdmaReason, RdmaUse, explain_nccl_log, judge_rdma,
 };

@@ -21,11 +21,11 @@ pub use instance::{InstanceSubject, InstanceUse, Measured, check_instance};
 pub use registry::{Check, REGISTRY, all, by_id, closest};
 pub use run::{RunOptions, RunSubject, check_run};
 
-use crate::dockerfile::shell_quote;
 use crate::fabric::RepositoryChoice;
 use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
 use crate::plan::has_package_manager;
+use crate::shell::shell_quote;
 use crate::targets::Target;
 use registry::Judge;
 use serde::{Deserialize, Serialize};

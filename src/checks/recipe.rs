@@ -4,9 +4,9 @@ use super::nccl::{CRASHES_ON_ERDMA, deciding};
 use super::registry::{Check, Judge};
 use super::{Finding, Outcome, REGISTRY, Severity};
 use crate::distro::Distro;
-use crate::dockerfile::shell_quote;
 use crate::facts::{CudaSource, ImageFacts};
 use crate::recipe::{Fact, Kind, REGION, Recipe, StatedFact};
+use crate::shell::shell_join;
 use crate::targets::Target;
 use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
 
@@ -152,7 +152,7 @@ pub fn how_to_know(recipe: &Recipe, call: &str, region: Option<&str>, target: Op
         }
     };
     words.extend(target.into_iter().flat_map(|target| ["--target".to_owned(), target.id.to_owned()]));
-    words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
+    shell_join(&words)
 }
 
 fn stated_by(stated: &StatedFact) -> [String; 1] {

@@ -1,9 +1,9 @@
 //! Checks of libibverbs and its providers.
 
 use super::{Outcome, Subject, abbreviate, rebuild};
-use crate::dockerfile::shell_quote;
 use crate::facts::{VerbsLibrary, VerbsPlace};
 use crate::plan::userspace::other_builds;
+use crate::shell::shell_quote;
 
 pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;

@@ -7,6 +7,7 @@ use crate::docker::endpoint::EndpointError;
 use crate::docker::error::DockerError;
 use crate::docker::pull::PullError;
 use crate::docker::push::PushError;
+use crate::facts::saved::SavedFactsError;
 use crate::image::ImageError;
 use crate::image::reference::ReferenceError;
 use crate::inspect::InspectError;
@@ -17,7 +18,6 @@ use crate::plan::PlanError;
 use crate::policy::PolicyError;
 use crate::recipe::RecipeError;
 use crate::registry::RegistryError;
-use crate::saved_facts::SavedFactsError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -110,7 +110,7 @@ pub enum CliError {
     #[error("planning the swap")]
     Plan(#[from] PlanError),
     #[error("{}", describe_build(.error))]
-    Build { error: Box<BuildError>, cause: Option<crate::build_log::Cause> },
+    Build { error: Box<BuildError>, cause: Option<crate::logs::build::Cause> },
     #[error(
         "the result {id} is not built on the image that was inspected\n  the base's tag was moved meanwhile: run it again"
     )]
@@ -258,7 +258,7 @@ fn registry_exit(error: &RegistryError) -> Exit {
     }
 }
 
-fn build_exit(error: &BuildError, cause: Option<&crate::build_log::Cause>) -> Exit {
+fn build_exit(error: &BuildError, cause: Option<&crate::logs::build::Cause>) -> Exit {
     match error {
         BuildError::Cancelled => Exit::Interrupted,
         BuildError::InvalidTag { .. } | BuildError::Context(_) => Exit::Usage,

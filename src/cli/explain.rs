@@ -6,7 +6,7 @@ use super::judge::{parse_instance, parse_target};
 use super::output::Output;
 use crate::checks;
 use crate::explain::{Text, TextReader, explain};
-use crate::nccl_log::Room;
+use crate::logs::nccl::Room;
 use crate::policy::suggest;
 use crate::report::{CheckEntry, write_explanation, write_log_explanation};
 use crate::targets::Target;

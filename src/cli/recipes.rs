@@ -6,9 +6,9 @@
 use super::Global;
 use super::error::CliError;
 use super::source::{Client, is_image_directory};
-use crate::dockerfile::shell_quote;
 use crate::fabric::Fabric;
 use crate::recipe::{Recipe, parse_recipe, shipped};
+use crate::shell::shell_quote;
 use clap::Args;
 use std::path::{Path, PathBuf};
 

@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::address::SshTarget;
+use crate::shell::shell_quote;
 
 /// How long `ssh` may take to connect; the Docker client uses the same.
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=30";
@@ -53,10 +54,6 @@ fn arguments(target: &SshTarget) -> Vec<String> {
     }
     arguments.extend(["system".to_owned(), "dial-stdio".to_owned()]);
     arguments
-}
-
-fn shell_quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 async fn send(target: SshTarget, mut request: BollardRequest) -> Result<Response<Incoming>, ClientError> {

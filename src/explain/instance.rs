@@ -3,7 +3,7 @@
 use super::Explanation;
 use super::layout::listed;
 use crate::checks::{InstanceSubject, Measured, Status, check_instance};
-use crate::nccl_tests::{NcclTests, Table, TestRow};
+use crate::logs::nccl_tests::{NcclTests, Table, TestRow};
 use crate::targets::{ChosenInstance, InstanceType, Layout, Measurement, Target, has_baseline};
 
 impl Explanation {

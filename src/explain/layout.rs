@@ -1,7 +1,7 @@
 //! How the ranks of a run lie on hosts, as far as its texts show every one.
 
-use crate::nccl_log::NcclEvidence;
-use crate::nccl_tests::{NcclTests, Table};
+use crate::logs::nccl::NcclEvidence;
+use crate::logs::nccl_tests::{NcclTests, Table};
 use crate::targets::Layout;
 use std::collections::BTreeMap;
 

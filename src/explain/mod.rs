@@ -8,23 +8,22 @@ mod build;
 mod instance;
 mod layout;
 mod lead;
-mod limits;
 mod state;
 
 pub use state::{
     BuildState, Explanation, InputText, Kind, NcclState, ProcessState, ProcessText, SCHEMA_VERSION, SettingUse,
 };
 
-use crate::build_log::explain_build_log;
-use crate::devinfo::RdmaTexts;
-use crate::nccl_log::{
+use crate::logs::build::explain_build_log;
+use crate::logs::devinfo::RdmaTexts;
+use crate::logs::limits::Limits;
+use crate::logs::nccl::{
     Cause, Fault, GidEntry, Hints, Interleaved, KeyEntry, Logs, NcclEvidence, Observed, Phase, RankEvidence,
     RdmaDeviceHint, RdmaUse, RdmaVerdict, Room, explain_nccl_log, judge_rdma,
 };
-use crate::nccl_tests::NcclTests;
+use crate::logs::nccl_tests::NcclTests;
 use build::BuildText;
 use lead::without_lead;
-use limits::Limits;
 
 /// Reads one text.
 #[derive(Debug)]
@@ -212,14 +211,17 @@ fn hints(rdma: &RdmaTexts, limits: &Limits, timed_out: bool) -> Hints {
     });
     let devices: Vec<RdmaDeviceHint> = opened.chain(unopened).collect();
     let has_devices = rdma.no_devices || !devices.is_empty();
-    let gid = |gid: &crate::devinfo::Gid| GidEntry {
+    let gid = |gid: &crate::logs::devinfo::Gid| GidEntry {
         device: gid.device.clone(),
         index: gid.index,
         gid: gid.gid.clone(),
         kind: gid.kind.clone(),
     };
-    let key =
-        |key: &crate::devinfo::PartitionKey| KeyEntry { device: key.device.clone(), index: key.index, key: key.key };
+    let key = |key: &crate::logs::devinfo::PartitionKey| KeyEntry {
+        device: key.device.clone(),
+        index: key.index,
+        key: key.key,
+    };
     Hints {
         is_one_host: false,
         memlock: limits.memlock,
@@ -282,7 +284,7 @@ fn add_versions(causes: &mut [Cause], tests: &NcclTests) {
     }
 }
 
-fn build_cause(cause: crate::build_log::Cause) -> Cause {
+fn build_cause(cause: crate::logs::build::Cause) -> Cause {
     Cause {
         id: cause.id,
         summary: cause.summary,

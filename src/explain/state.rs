@@ -1,11 +1,11 @@
 //! What an explanation consists of: the form that is written as JSON.
 
 use crate::checks::{Finding, InstanceUse};
-use crate::devinfo::RdmaTexts;
-use crate::nccl_log::{
+use crate::logs::devinfo::RdmaTexts;
+use crate::logs::nccl::{
     Cause, DeviceUse, NcclEvidence, Phase, PluginState, PluginUse, RankEvidence, RdmaVerdict, TransportUse, VersionUse,
 };
-use crate::nccl_tests::NcclTests;
+use crate::logs::nccl_tests::NcclTests;
 use crate::targets::Layout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What NCCL's logs of a run say, as conclusions: plain data. The reader of the logs fills it, and checks judge it.
 
-pub use crate::nccl_log::RdmaUse;
+pub use crate::logs::nccl::RdmaUse;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

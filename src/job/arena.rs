@@ -10,7 +10,8 @@ use super::kubernetes::{device_resource, escape_dollars, note_of_controller};
 use super::mpirun::{self, Launcher, launcher_arguments};
 use super::pytorch_job::processes_per_host;
 use super::settings::{self, variables};
-use super::spec::{JobError, JobSpec, shell_line};
+use super::spec::{JobError, JobSpec};
+use crate::shell::shell_join;
 
 /// `pkg/util/validate.go`, `JobMaxLength`; 14 less than a label has.
 const NAME_ROOM: usize = 14;
@@ -54,11 +55,11 @@ pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
         words.push(format!("--env={name}={}", yaml_escape(&escape_dollars(&value))));
     }
     let line = match kind {
-        ArenaKind::MpiJob => shell_line(&launcher_arguments(spec, Launcher::OnHostNetwork)),
+        ArenaKind::MpiJob => shell_join(&launcher_arguments(spec, Launcher::OnHostNetwork)),
         ArenaKind::PytorchJob => spec.command().shell_line(),
     };
     words.push(yaml_scalar(&escape_dollars(&line)));
-    Ok(Job { text: shell_line(&words) + "\n", notes: notes(spec, kind, has_rdma_flag) })
+    Ok(Job { text: shell_join(&words) + "\n", notes: notes(spec, kind, has_rdma_flag) })
 }
 
 fn subcommand(kind: ArenaKind) -> &'static str {

@@ -5,12 +5,13 @@
 
 use super::Job;
 use super::settings::{self, variables};
-use super::spec::{JobError, JobSpec, shell_line};
+use super::spec::{JobError, JobSpec};
 use crate::docker::container_spec::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
 use crate::fabric::Fabric;
 use crate::launch::command_line::{env_words, option_words};
 use crate::launch::host::Host;
 use crate::launch::spec::{IPC_LOCK, NETWORK, RDMA_CM, RDMA_DIRECTORY, ulimits};
+use crate::shell::shell_join;
 
 /// In bytes; what public guides on eRDMA start containers with (`--shm-size=8g`).
 const SHARED_MEMORY: u64 = 8 << 30;
@@ -101,7 +102,7 @@ fn vendor(spec: &JobSpec) -> String {
     words.extend(env_words(&environment(spec)));
     words.push(spec.image.clone());
     words.extend(spec.command().arguments());
-    shell_line(&words)
+    shell_join(&words)
 }
 
 /// What was asked for, and the vendor's line does not have.
@@ -142,7 +143,7 @@ fn least_privilege(spec: &JobSpec, nodes: &RdmaNodes) -> String {
     rest.extend(spec.command().arguments());
     // Left bare: the shell of the host replaces it.
     let devices = found_by_shell.then(|| format!("$(printf ' --device %s' {RDMA_DIRECTORY}/uverbs*)"));
-    [Some(shell_line(&words)), devices, Some(shell_line(&rest))].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [Some(shell_join(&words)), devices, Some(shell_join(&rest))].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// The container as the preflight starts it, and whether the shell is to add the nodes.

@@ -4,7 +4,8 @@
 //! meet, and the data is NCCL's.
 
 use super::settings::variables;
-use super::spec::{JobError, JobSpec, UserCommand, shell_line};
+use super::spec::{JobError, JobSpec, UserCommand};
+use crate::shell::shell_join;
 
 /// Programs that start the processes themselves.
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "horovodrun"];
@@ -86,7 +87,7 @@ fn without_colons(words: Vec<String>) -> Vec<String> {
     if words.iter().all(|word| word != ":") {
         return words;
     }
-    vec!["/bin/sh".to_owned(), "-c".to_owned(), format!("exec {}", shell_line(&words))]
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), format!("exec {}", shell_join(&words))]
 }
 
 /// What a person should know about it.

@@ -6,8 +6,8 @@
 use super::Job;
 use super::document::{Node, map};
 use super::spec::{JobError, JobSpec};
-use crate::dockerfile::shell_quote;
 use crate::fabric::erdma::ERDMA;
+use crate::shell::shell_quote;
 
 /// Longest body, in bytes.
 const MAX_BODY: usize = 65_536;

@@ -2,8 +2,8 @@
 
 use super::quantity::Quantity;
 use crate::docker::reference::{Reference, ReferenceError};
-use crate::dockerfile::shell_quote;
 use crate::launch::variables::{UserVariable, is_secret};
+use crate::shell::shell_join;
 use crate::targets::Target;
 
 /// GPUs of a host, unless it is said otherwise: what the vendors' instance types for distributed training have.
@@ -104,7 +104,7 @@ impl UserCommand {
     /// A line for a POSIX shell that does the same.
     pub fn shell_line(&self) -> String {
         match self {
-            UserCommand::Arguments(words) => shell_line(words),
+            UserCommand::Arguments(words) => shell_join(words),
             UserCommand::Shell(line) => line.clone(),
         }
     }
@@ -150,11 +150,6 @@ impl UserCommand {
         }
         if self.arguments().iter().any(|word| word.contains('\0')) { Err(JobError::ZeroByte) } else { Ok(()) }
     }
-}
-
-/// Words → one line of a POSIX shell.
-pub fn shell_line(words: &[String]) -> String {
-    words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 impl JobSpec {

@@ -5,14 +5,14 @@
 
 use super::variables::is_secret;
 use crate::docker::container_spec::{Bind, ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
-use crate::dockerfile::shell_quote;
+use crate::shell::shell_join;
 
 /// Writes the line. `image` is the name that people know the image by.
 pub fn command_line(spec: &ContainerSpec, image: &str) -> String {
     let mut words = vec!["docker".to_owned(), "run".to_owned(), "--rm".to_owned()];
     words.extend(option_words(spec));
     words.push(image.to_owned());
-    words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ")
+    shell_join(&words)
 }
 
 /// The options of `docker run` alone, one word each.

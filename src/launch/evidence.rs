@@ -3,7 +3,7 @@
 use crate::fabric::erdma::ERDMA;
 use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
 use crate::facts::run_evidence::{Cause, GpuDirect, LogEvidence, RankLine};
-use crate::nccl_log::{
+use crate::logs::nccl::{
     CounterReading, DeviceBytes, ExpectedBytes, Hints, Limit, NcclEvidence, Observed, RankEvidence, RankLog,
     RdmaDeviceHint, explain_nccl_log, judge_rdma,
 };
@@ -51,8 +51,8 @@ pub fn read_evidence(run: &RunFacts) -> Option<LogEvidence> {
     })
 }
 
-fn gpu_direct(gdr: crate::nccl_log::GpuDirect) -> GpuDirect {
-    use crate::nccl_log::GpuDirect as Log;
+fn gpu_direct(gdr: crate::logs::nccl::GpuDirect) -> GpuDirect {
+    use crate::logs::nccl::GpuDirect as Log;
     match gdr {
         Log::Yes => GpuDirect::Yes,
         Log::No => GpuDirect::No,

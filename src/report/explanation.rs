@@ -3,8 +3,8 @@
 use super::text::write_every_finding;
 use super::{Style, visible};
 use crate::explain::{Explanation, InputText, NcclState};
-use crate::nccl_log::{Cause, Fault, GpuDirect, Phase, PluginState, RdmaReason, RdmaUse, RdmaVerdict};
-use crate::nccl_tests::{NcclTests, Table};
+use crate::logs::nccl::{Cause, Fault, GpuDirect, Phase, PluginState, RdmaReason, RdmaUse, RdmaVerdict};
+use crate::logs::nccl_tests::{NcclTests, Table};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};

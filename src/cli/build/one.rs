@@ -1,7 +1,6 @@
 //! One build from its base to the pushed image.
 
 use super::{BuildArgs, BuilderChoice, PullWhen};
-use crate::build_log::explain_build_log;
 use crate::checks::Verdict;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::judge::{Judge, verdict_exit};
@@ -20,6 +19,7 @@ use crate::docker::push::{PushError, Pushed};
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::Userspace;
 use crate::image::reference::Reference;
+use crate::logs::build::explain_build_log;
 use crate::report::{Report, Style, write_check, write_diff};
 use crate::units::Elapsed;
 use serde::Serialize;

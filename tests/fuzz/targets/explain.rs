@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rdmaprep::explain::{Explanation, TextReader, explain};
-use rdmaprep::nccl_log::Room;
+use rdmaprep::logs::nccl::Room;
 use rdmaprep::report::{Style, write_log_explanation};
 
 fn read(bytes: &[u8], size: usize, room: &Room, timed_out: bool) -> Explanation {

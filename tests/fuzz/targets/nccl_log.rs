@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rdmaprep::nccl_log::{Hints, Interleaved, Observed, RankLog, explain_nccl_log, judge_rdma};
+use rdmaprep::logs::nccl::{Hints, Interleaved, Observed, RankLog, explain_nccl_log, judge_rdma};
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, bytes)) = data.split_first() else { return };

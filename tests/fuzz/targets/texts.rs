@@ -8,7 +8,7 @@ use rdmaprep::inspect::packages::{parse_depends, parse_dpkg_status};
 use rdmaprep::nccl_settings::{InterfaceFilter, parse_conf, parse_number};
 use rdmaprep::policy::parse_policy;
 use rdmaprep::recipe::parse_recipe;
-use rdmaprep::saved_facts::parse_saved_facts;
+use rdmaprep::facts::saved::parse_saved_facts;
 use rdmaprep::versions::{parse_cuda_version, parse_nccl_version};
 
 fuzz_target!(|data: &[u8]| {

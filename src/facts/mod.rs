@@ -9,6 +9,7 @@ pub mod loopback;
 mod nccl;
 pub mod run;
 pub mod run_evidence;
+pub mod saved;
 mod verbs;
 
 pub use loader::{LibraryFacts, LoaderAnswer, LoaderCache, LoaderDirectory, LoaderFacts};

@@ -1,7 +1,7 @@
 //! Causes between the ranks of a host, and of ranks that do not meet.
 
 use super::{Cause, Fault, Log, MAX_EVIDENCE, cause};
-use crate::nccl_log::rank::{Phase, RankEvidence, Transport};
+use crate::logs::nccl::rank::{Phase, RankEvidence, Transport};
 use crate::nccl_settings::InterfaceFilter;
 
 pub(super) fn shm(log: &Log<'_>) -> Option<Cause> {

@@ -1,7 +1,7 @@
 //! Causes of RDMA connections that fail.
 
 use super::{Cause, Fault, GidEntry, Limit, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
-use crate::nccl_log::rank::RankEvidence;
+use crate::logs::nccl::rank::RankEvidence;
 use crate::versions::NcclVersion;
 
 pub(super) fn memlock(log: &Log<'_>) -> Option<Cause> {

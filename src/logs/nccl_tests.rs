@@ -403,7 +403,7 @@ mod tests {
     /// A real one, of one rank.
     #[test]
     fn a_run_of_one_gpu() {
-        let tests = read(include_str!("../tests/data/nccl-tests-2.19.6-h200-1gpu.txt"));
+        let tests = read(include_str!("../../tests/data/nccl-tests-2.19.6-h200-1gpu.txt"));
         assert_eq!(tests.version.as_deref(), Some("2.19.6"));
         assert_eq!((tests.nccl_headers.as_deref(), tests.nccl_library.as_deref()), (Some("2.28.3"), Some("2.28.3")));
         let [table] = &tests.tables[..] else { panic!("{} tables", tests.tables.len()) };

@@ -1,10 +1,10 @@
 //! What a text says of the container: limits, sizes and device nodes.
 
-use crate::nccl_log::Limit;
+use crate::logs::nccl::Limit;
 
 /// What is known of the container.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub struct Limits {
     pub memlock: Limit,
     pub shm_bytes: Option<u64>,
     /// `/dev/nvidiactl` is there.

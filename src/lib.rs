@@ -45,6 +45,7 @@ pub mod recipe;
 pub mod registry;
 pub mod report;
 pub mod shell;
+pub mod signals;
 pub mod sysfs;
 pub mod targets;
 pub mod units;

@@ -908,7 +908,7 @@ fn kill(child: &Child, signal: i32) {
 #[test]
 fn a_signal_ends_the_run_and_all_ranks() {
     let Some(folder) = built() else { return };
-    for signal in [libc::SIGTERM, libc::SIGINT] {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         let case = Case::new(folder, 2).at_rank(1, "STANDIN_HANG", "ncclCommInitRank");
         let (mut child, mut lines) = start_until(&case, r#"{"at":"init"}"#);
         let begun = Instant::now();

@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("distro", &[]),
     ("nccl_settings", &[]),
     ("shell", &[]),
+    ("signals", &[]),
     ("logs", &["nccl_settings", "versions"]),
     ("explain", &["checks", "logs", "targets"]),
     ("docker", &["shell"]),
@@ -19,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("targets", &["fabric", "versions"]),
     ("facts", &["distro", "logs"]),
     ("sysfs", &[]),
-    ("agent", &["facts", "sysfs"]),
+    ("agent", &["facts", "signals", "sysfs"]),
     ("devices", &["agent", "facts", "sysfs"]),
     ("loopback", &["agent", "devices", "facts", "sysfs"]),
     ("inspect", &["distro", "fabric", "facts", "image", "nccl_settings", "units", "versions"]),
@@ -114,8 +115,11 @@ fn libraries_stay_where_they_belong() {
                 [format!("use {library}::"), format!(" {library}::")].iter().any(|text| code.contains(text.as_str()));
             assert!(!uses || module == *owner, "{module} uses {library}");
         }
-        if !["agent", "cli", "devices", "docker", "image", "launch", "loopback", "registry", "sysfs", "main", "lib"]
-            .contains(&module.as_str())
+        if ![
+            "agent", "cli", "devices", "docker", "image", "launch", "loopback", "registry", "signals", "sysfs", "main",
+            "lib",
+        ]
+        .contains(&module.as_str())
         {
             for io in [
                 "std::fs",

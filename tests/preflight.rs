@@ -1021,6 +1021,10 @@ fn hanging(said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
 fn hanging_with(arguments: &[&str], said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut command = with(&["STANDIN_HANG=ncclCommInitRank"]);
     command.args(arguments);
+    hanging_as(command, said)
+}
+
+fn hanging_as(mut command: Command, said: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let (begun, mut line) = (Instant::now(), String::new());
@@ -1043,7 +1047,8 @@ fn an_interrupt_leaves_nothing() {
     }
     use rustix::process::Signal;
     // While the container is made, and while the ranks hang.
-    for (signal, said) in [(Signal::INT, "starting"), (Signal::INT, "ranks meet"), (Signal::TERM, "ranks meet")] {
+    let meeting = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| (signal, "ranks meet"));
+    for (signal, said) in [(Signal::INT, "starting")].into_iter().chain(meeting) {
         let (mut child, mut lines) = hanging(said);
         if said == "ranks meet" {
             assert_eq!(containers(child.id()).len(), 1);
@@ -1056,6 +1061,28 @@ fn an_interrupt_leaves_nothing() {
         assert!(rest.contains("interrupted") && begun.elapsed() < Duration::from_secs(30), "{rest}");
         assert_eq!(containers(child.id()), [""; 0]);
     }
+}
+
+#[test]
+fn a_hangup_that_nohup_ignores_is_ignored() {
+    if rigged().is_none() {
+        return;
+    }
+    use rustix::process::Signal;
+    let plain = with(&["STANDIN_HANG=ncclCommInitRank"]);
+    let mut command = Command::new("nohup");
+    command.arg(plain.get_program()).args(plain.get_args());
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let (mut child, mut lines) = hanging_as(command, "ranks meet");
+    kill(&child, Signal::HUP);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(child.try_wait().unwrap(), None);
+    assert_eq!(containers(child.id()).len(), 1);
+    kill(&child, Signal::TERM);
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert_eq!(containers(child.id()), [""; 0]);
 }
 
 #[test]

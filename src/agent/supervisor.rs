@@ -14,6 +14,7 @@ use crate::facts::run::{
     AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuProbe, GpuSelection, PROTOCOL, Phase,
     RankFailure, RankStart, VerbsProbe,
 };
+use crate::signals::told_to_end;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -424,17 +425,12 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// Hears TERM and INT: as the container's first process the agent would not get them otherwise.
+/// Listens for the signals to end: as the container's first process the agent would not get them otherwise.
 fn watch_signals(events: Sender<Event>) {
     thread::spawn(move || {
-        use tokio::signal::unix::{SignalKind, signal};
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            told_to_end().await?;
             // The supervisor may be at its end.
             let _ = events.send(Event::Interrupted);
             io::Result::Ok(())

@@ -23,6 +23,7 @@ mod source;
 mod swap;
 mod targets;
 
+use crate::signals::told_to_end;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use error::Exit;
 use error::{CliError, report_error};
@@ -200,18 +201,9 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
     result
 }
 
-/// Resolves when the process is told to end: Ctrl-C, or TERM as a CI runner sends it.
+/// Resolves when the process is told to end; never where it cannot listen for signals, whose default then ends it.
 async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-        }
-        Err(_) => {
-            let _ = tokio::signal::ctrl_c().await;
-        }
+    if told_to_end().await.is_err() {
+        std::future::pending().await
     }
 }

@@ -17,6 +17,27 @@ fn write(dir: &TempDir, name: &str, content: &[u8]) -> String {
     path.display().to_string()
 }
 
+/// Whoever makes an archive writes its names, and the Dockerfile is run as root.
+#[test]
+fn a_name_that_is_not_one_reaches_no_dockerfile() {
+    let dir = tempfile::tempdir().unwrap();
+    let ofed = || Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1");
+    for name in
+        ["x:1\nRUN touch /tmp/evil", "x:1\r\nCOPY secret /", "x:1 AS y", "x\u{1b}[31m:1", "x\u{2028}:1", "X", "x:$y"]
+    {
+        let archive = write(&dir, "i.tar", &ofed().named(name).archive());
+        let facts = dir.path().join("facts.json").display().to_string();
+        run(rdmaprep().args(["inspect", &archive, "-o", &format!("json={facts}")])).expect(0);
+        for arguments in [["render", &archive].as_slice(), &["render", "--facts", &facts]] {
+            let ran = run(rdmaprep().args(arguments));
+            ran.expect(2).says(&format!("the image's name {name:?} is not a valid image name"));
+            assert_eq!(ran.stdout, "", "{name:?}");
+        }
+    }
+    let archive = write(&dir, "good.tar", &ofed().named("registry.example.com:5000/a/b_c:T.1").archive());
+    run(rdmaprep().args(["render", &archive])).expect(0).prints("\nFROM registry.example.com:5000/a/b_c:T.1\n");
+}
+
 #[test]
 fn check_of_an_archive() {
     let dir = tempfile::tempdir().unwrap();

@@ -246,6 +246,10 @@ pub enum PlanError {
     Platform { os: String, architecture: String },
     #[error("image {0} has no name, and a Dockerfile cannot start from an id\n  give it one: docker tag {0} NAME")]
     Nameless(String),
+    #[error(
+        "the image's name {0:?} is not a valid image name, and a Dockerfile cannot start from it\n  docker load the image and give it a name: docker tag ID NAME"
+    )]
+    InvalidName(String),
     #[error("the image's user {0:?} cannot be written in a Dockerfile")]
     User(String),
     #[error("{option} does not go with --userspace {userspace}\n  leave one of them out")]
@@ -389,18 +393,18 @@ fn plan_user(user: &str, is_root: bool) -> Result<Option<String>, PlanError> {
 fn choose_base(facts: &ImageFacts, name: Option<&str>) -> Result<Base, PlanError> {
     let id = &facts.image.id;
     let given = name.filter(|name| is_image_name(name) && !is_digest(name) && !is_id_prefix(name, id));
-    let name = match given.map(str::to_owned).or_else(|| facts.image.repo_tags.first().cloned()) {
-        Some(name) => name,
-        None => match facts.image.repo_digests.first() {
-            Some(name) => name.clone(),
-            None => return Err(PlanError::Nameless(id.clone())),
-        },
+    // Whoever made an archive wrote its names, and what is not a name would be lines of the Dockerfile.
+    let known = || facts.image.repo_tags.iter().chain(&facts.image.repo_digests).map(String::as_str);
+    let name = match (given.or_else(|| known().find(|name| is_image_name(name))), known().next()) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(other)) => return Err(PlanError::InvalidName(other.to_owned())),
+        (None, None) => return Err(PlanError::Nameless(id.clone())),
     };
     let (tagged, digest) = match name.split_once('@') {
         Some((tagged, digest)) => (tagged.to_owned(), Some(digest.to_owned())),
         None => {
             let (path, _) = split_tag(&name);
-            let known = facts.image.repo_digests.iter().filter_map(|d| d.split_once('@'));
+            let known = facts.image.repo_digests.iter().filter(|d| is_image_name(d)).filter_map(|d| d.split_once('@'));
             let digest =
                 known.filter(|(repository, _)| *repository == path).map(|(_, digest)| digest.to_owned()).next();
             (name.clone(), digest)

@@ -259,6 +259,12 @@ impl Fixture {
     }
 
     /// The image as `docker save` (engine 25 and later) writes it.
+    /// The image under another name.
+    pub fn named(mut self, name: &str) -> Fixture {
+        name.clone_into(&mut self.name);
+        self
+    }
+
     pub fn archive(&self) -> Vec<u8> {
         archive_of(&[self.layer()], &self.config_json(1), &self.name)
     }

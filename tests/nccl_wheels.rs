@@ -237,3 +237,48 @@ fn the_agent_has_these_numbers() {
         assert_eq!(value, *expected, "{name}");
     }
 }
+
+/// torch's releases for CUDA 12 and 13 on either side of 2.10, which began to say `requires NCCL version 2.27.0 or later`.
+const TORCH: [&str; 4] = ["2.8.0", "2.10.0", "2.11.0", "2.15.0"];
+const TORCH_LIBRARY: &str = "torch/lib/libtorch_cuda.so";
+const SITE: &str = "usr/local/lib/python3.11/site-packages";
+
+/// The wheel's own metadata says which NCCL torch loads, and its RPATH leads to that one.
+#[test]
+fn torch_has_no_nccl_linked_in_and_loads_the_wheel() {
+    for version in TORCH {
+        let metadata = format!("torch-{version}.dist-info/METADATA");
+        let torch = match wheels::wheel("torch", version, &[TORCH_LIBRARY, &metadata]) {
+            Ok(folder) => folder,
+            Err(reason) => return say_skipped(&reason),
+        };
+        let text = std::fs::read_to_string(torch.join(&metadata)).unwrap();
+        let asked = text.lines().find_map(|line| line.strip_prefix("Requires-Dist: nvidia-nccl-")).unwrap();
+        let (cuda, nccl_version) = asked.split(';').next().unwrap().trim().split_once("==").unwrap();
+        let nccl = match wheels::wheel(&format!("nvidia-nccl-{cuda}"), nccl_version, &[NCCL_LIBRARY]) {
+            Ok(folder) => folder,
+            Err(reason) => return say_skipped(&reason),
+        };
+        let root = tempfile::tempdir().unwrap();
+        for (folder, library) in [(&torch, TORCH_LIBRARY), (&nccl, NCCL_LIBRARY)] {
+            let path = root.path().join(SITE).join(library);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            if std::fs::hard_link(folder.join(library), &path).is_err() {
+                std::fs::copy(folder.join(library), &path).unwrap();
+            }
+        }
+        let output = Command::new(env!("CARGO_BIN_EXE_rdmaprep"))
+            .args(["inspect", "--format", "json", &format!("rootfs:{}", root.path().display())])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let facts: rdmaprep::facts::ImageFacts = serde_json::from_slice(&output.stdout).unwrap();
+        let copies: Vec<_> = facts.nccl.iter().map(|copy| (copy.path.as_str(), copy.version.as_deref())).collect();
+        let wheel = format!("/{SITE}/{NCCL_LIBRARY}");
+        let patched = nccl_version.split('.').take(3).collect::<Vec<_>>().join(".");
+        assert_eq!(copies, [(wheel.as_str(), Some(patched.as_str()))], "torch {version}");
+        let consumer = facts.nccl_consumers.iter().find(|consumer| consumer.name == "torch").unwrap();
+        assert_eq!(consumer.path.as_deref(), Some(wheel.as_str()), "torch {version}");
+        assert_eq!(consumer.by, format!("/{SITE}/{TORCH_LIBRARY}"), "torch {version}");
+    }
+}

@@ -55,28 +55,43 @@ pub fn load_nccl(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: 
         .into_iter()
         .filter_map(|path| {
             let name = path.rsplit('/').next().unwrap_or(&path);
-            let line = hits(fs, &path)
-                .unwrap_or_default()
-                .iter()
-                .filter(|hit| hit.marker == Marker::NcclVersion)
-                // The format string `NCCL version %d.%d.%d` stands in some builds too.
-                .find(|hit| parse_nccl_version(&hit.tail).is_some());
+            let line = version_line(fs, &path);
             let kind = match is_nccl_name(name) {
-                // torch without a version line has no NCCL inside: it links to libnccl.
-                false if line.is_none() => return None,
-                false => NcclKind::Static,
                 true => kind(survey, &path, &directories),
+                false if is_linked_in(fs, &path, line) => NcclKind::Static,
+                false => return None,
             };
             Some(NcclCopy {
                 kind,
-                version: line.and_then(|hit| parse_nccl_version(&hit.tail)).map(|v| v.to_string()),
-                built_for_cuda: line.and_then(|hit| nccl_built_for_cuda(&hit.tail)).map(|v| v.to_string()),
+                version: line.and_then(parse_nccl_version).map(|v| v.to_string()),
+                built_for_cuda: line.and_then(nccl_built_for_cuda).map(|v| v.to_string()),
                 loaded: loaded.as_deref() == Some(&path),
                 package: owners.of(&path),
                 path: absolute(&path),
             })
         })
         .collect()
+}
+
+/// What follows `NCCL version ` in a binary: in NCCL's own banner where there is one, which names the CUDA version that
+/// it was built for (`VERSION_STRING` in NCCL's `src/init.cc`), else in another text that has a version there.
+fn version_line<'a>(fs: &'a RootFs, path: &str) -> Option<&'a str> {
+    let hits = hits(fs, path).unwrap_or_default().iter().filter(|hit| hit.marker == Marker::NcclVersion);
+    // The format string `NCCL version %d.%d.%d` is in some builds, too.
+    let lines = || hits.clone().map(|hit| hit.tail.as_str()).filter(|tail| parse_nccl_version(tail).is_some());
+    lines().find(|tail| nccl_built_for_cuda(tail).is_some()).or_else(|| lines().next())
+}
+
+/// Whether a library of torch has NCCL's code in it: it holds NCCL's banner, and does not ask the loader for libnccl.
+/// torch 2.10 and later say `requires NCCL version 2.27.0 or later`, which is no banner.
+fn is_linked_in(fs: &RootFs, path: &str, line: Option<&str>) -> bool {
+    let has_banner = line.is_some_and(|line| nccl_built_for_cuda(line).is_some());
+    has_banner && !needs_nccl(fs, path)
+}
+
+fn needs_nccl(fs: &RootFs, path: &str) -> bool {
+    let section = scanned(fs, path).and_then(|scanned| scanned.elf.as_ref()?.known());
+    section.is_some_and(|section| section.needed.iter().any(|name| is_nccl_name(name)))
 }
 
 fn kind(survey: &Survey<'_>, path: &str, directories: &[String]) -> NcclKind {
@@ -220,8 +235,7 @@ impl Search<'_> {
             });
         }
         let section = |path: &String| scanned(self.fs, path)?.elf.as_ref()?.known();
-        let needs = |path: &&String| section(path).is_some_and(|s| s.needed.iter().any(|name| is_nccl_name(name)));
-        if let Some(path) = libraries.iter().find(needs) {
+        if let Some(path) = libraries.iter().find(|path| needs_nccl(self.fs, path)) {
             let soname = section(path)?.needed.iter().find(|name| is_nccl_name(name))?;
             let program = self.program_of(path);
             let chain: Vec<&str> = [path.as_str()].into_iter().chain(program.as_deref()).collect();

@@ -24,6 +24,7 @@ if ! complete "$@"; then
     [[ -x $rig/wheels/venv/bin/pip ]] || /usr/bin/python3 -m venv --clear "$rig/wheels/venv" >&2
     "$rig/wheels/venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-cache-dir \
       --only-binary=:all: --platform manylinux2014_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_27_x86_64 \
+      --platform manylinux_2_28_x86_64 \
       --python-version 3.11 -d "$work" "$project==$version" >&2
     "$rig/wheels/venv/bin/python" - "$work"/*.whl "$work/files" "$@" <<'END'
 import os, sys, zipfile

@@ -37,7 +37,7 @@ struct Block {
 }
 
 /// The headings whose `sh` blocks are run, each with a test of its own.
-const TOURS: [&str; 3] = ["For whoever maintains an image", "For a CI pipeline", "For whoever submits a job"];
+const TOURS: [&str; 3] = ["For image maintainers", "For a CI pipeline", "For job submitters"];
 
 fn blocks(readme: &str) -> Vec<Block> {
     let (mut found, mut heading, mut open): (Vec<Block>, String, Option<Block>) = (Vec::new(), String::new(), None);

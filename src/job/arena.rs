@@ -55,7 +55,7 @@ pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
         words.push(format!("--env={name}={}", yaml_escape(&escape_dollars(&value))));
     }
     let line = match kind {
-        ArenaKind::MpiJob => shell_join(&launcher_arguments(spec, Launcher::OnHostNetwork)),
+        ArenaKind::MpiJob => shell_join(launcher_arguments(spec, Launcher::OnHostNetwork)),
         ArenaKind::PytorchJob => spec.command().shell_line(),
     };
     words.push(yaml_scalar(&escape_dollars(&line)));

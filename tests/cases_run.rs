@@ -10,10 +10,10 @@ use image_fixture::Fixture;
 use rdmaprep::checks::Blame::{self, Host, Image, Settings};
 use rdmaprep::checks::Status::{self, Fail, Pass, Skip, Unknown, Warn};
 use rdmaprep::checks::{Finding, RunOptions, RunSubject, check_run};
-use rdmaprep::cli::{Exit, preflight_exit};
 use rdmaprep::facts::run::*;
 use rdmaprep::facts::run_evidence::{GpuDirect, RdmaUse};
 use rdmaprep::facts::{DriverLibrary, DriverLibraryKind, ImageFacts};
+use rdmaprep::judge::{Exit, preflight_exit};
 use run_fixture::*;
 
 fn findings(run: &RunFacts, facts: &ImageFacts, options: RunOptions) -> Vec<Finding> {

@@ -1,7 +1,8 @@
 //! `rdmaprep agent`: this program inside the container. Started by the preflight, not by people.
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use crate::agent;
+use crate::judge::Exit;
 use clap::Subcommand;
 use std::io::{self, Write};
 use std::path::PathBuf;

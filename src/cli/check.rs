@@ -1,12 +1,16 @@
 //! `rdmaprep check`
 
 use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
-use super::error::{CliError, Exit};
-use super::judge::{JudgeArgs, verdict_exit};
+use super::error::CliError;
+use super::judge::JudgeArgs;
 use super::output::{Output, write_json};
-use super::{Global, recipes, source};
+use super::source::SourceArgs;
+use super::{Global, recipes};
 use crate::checks::recipe::NOT_STATED;
+use crate::judge::Exit;
+use crate::judge::verdict_exit;
 use crate::report::{RegistryListing, Report, Style, write_check, write_github, write_junit, write_list, write_sarif};
+use crate::source::load_saved;
 use clap::{Args, ValueEnum};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -49,7 +53,7 @@ pub struct CheckArgs {
     #[arg(long, conflicts_with_all = ["image", "facts", "outputs"])]
     list: bool,
     #[command(flatten)]
-    source: source::SourceArgs,
+    source: SourceArgs,
 }
 
 /// Form of a report.
@@ -72,7 +76,7 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
     let destinations = destinations(args.format, ReportFormat::Text, &args.outputs)?;
     let image = args.image.as_deref().unwrap_or_default();
     let report = match &args.facts {
-        Some(path) => args.judge.load(None)?.judge(&source::load_saved(path)?),
+        Some(path) => args.judge.load(None)?.judge(&load_saved(path)?),
         None => match recipes::find(image, global)? {
             Some(found) => {
                 let judge = args.judge.load(Some(&found.recipe))?;
@@ -81,7 +85,7 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
             }
             None => {
                 let judge = args.judge.load(None)?;
-                judge.judge(&source::load_facts(image, &args.source, global)?)
+                judge.judge(&args.source.load_facts(image, global)?)
             }
         },
     };

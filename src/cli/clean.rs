@@ -1,12 +1,13 @@
 //! `rdmaprep clean`: removes containers that an interrupted run left.
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::inspect::Format;
 use super::output::Output;
-use super::source::Client;
 use super::{Global, block_on, interrupted};
 use crate::docker::container::ListedContainer;
+use crate::judge::Exit;
 use crate::launch::owner::{Fate, Owner, RUN_LABEL, fate};
+use crate::source::Client;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -51,7 +52,7 @@ struct Entry {
 }
 
 pub fn run(args: &CleanArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::load(global)?;
+    let client = Client::load(&global.daemon())?;
     let cleaned = block_on(async {
         tokio::select! {
             cleaned = clean(args, &client) => cleaned,

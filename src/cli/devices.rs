@@ -1,12 +1,14 @@
 //! `rdmaprep devices`
 
 use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
-use super::error::{CliError, Exit};
-use super::judge::{JudgeArgs, host_exit};
+use super::error::CliError;
+use super::judge::JudgeArgs;
 use super::output::{Output, write_json};
 use super::{block_on, interrupted};
 use crate::devices::{self, Watch};
 use crate::facts::devices::TrafficSample;
+use crate::judge::Exit;
+use crate::judge::host_exit;
 use crate::loopback;
 use crate::report::loopback::text as loopback_text;
 use crate::report::{

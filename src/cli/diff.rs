@@ -1,12 +1,14 @@
 //! `rdmaprep diff`
 
-use super::error::{CliError, Exit};
+use super::Global;
+use super::error::CliError;
 use super::inspect::Format;
 use super::output::Output;
-use super::{Global, source};
+use super::source::SourceArgs;
 use crate::diff::{ImageDiff, diff_images};
 use crate::fabric::{RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES};
 use crate::inspect::is_ofed_name;
+use crate::judge::Exit;
 use crate::report::write_diff;
 use clap::Args;
 use serde::Serialize;
@@ -21,7 +23,7 @@ pub struct DiffArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     #[command(flatten)]
-    source: source::SourceArgs,
+    source: SourceArgs,
 }
 
 /// The whole result, as `--format json` writes it.
@@ -42,8 +44,8 @@ fn is_of_the_swap(name: &str) -> bool {
 }
 
 pub fn run(args: &DiffArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let before = source::load_facts(&args.before, &args.source, global)?;
-    let after = source::load_facts(&args.after, &args.source, global)?;
+    let before = args.source.load_facts(&args.before, global)?;
+    let after = args.source.load_facts(&args.after, global)?;
     let diff = diff_images(&before, &after, is_of_the_swap);
     match args.format {
         Format::Json => output.json(&DiffResult { schema_version: SCHEMA_VERSION, diff }),

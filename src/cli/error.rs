@@ -2,58 +2,21 @@
 
 use crate::docker::auth::AuthError;
 use crate::docker::build::BuildError;
-use crate::docker::config::ConfigError;
-use crate::docker::endpoint::EndpointError;
 use crate::docker::error::DockerError;
 use crate::docker::pull::PullError;
 use crate::docker::push::PushError;
-use crate::facts::saved::SavedFactsError;
-use crate::image::ImageError;
-use crate::image::reference::ReferenceError;
-use crate::inspect::InspectError;
 use crate::job::JobError;
+use crate::judge::Exit;
 use crate::launch::gpu_access::AccessError;
 use crate::launch::spec::SpecError;
 use crate::plan::PlanError;
 use crate::policy::PolicyError;
 use crate::recipe::RecipeError;
 use crate::registry::RegistryError;
+use crate::remedy::Remedy;
+use crate::source::SourceError;
 use std::io::{self, Write};
 use std::process::ExitCode;
-
-/// How the process ends. The numbers are part of the interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// Every required check passed.
-    Ok,
-    /// The image is at fault.
-    ImageAtFault,
-    /// Bad usage or bad recipe.
-    Usage,
-    /// The image could not be examined, or a required check stayed unknown.
-    NotExamined,
-    /// The host or a service that it needs is at fault, not the image.
-    Host,
-    /// A time limit was reached.
-    TimeLimit,
-    /// Interrupted; nothing is left running.
-    Interrupted,
-}
-
-impl Exit {
-    /// The number that the process ends with.
-    pub fn code(self) -> u8 {
-        match self {
-            Exit::Ok => 0,
-            Exit::ImageAtFault => 1,
-            Exit::Usage => 2,
-            Exit::NotExamined => 3,
-            Exit::Host => 4,
-            Exit::TimeLimit => 5,
-            Exit::Interrupted => 130,
-        }
-    }
-}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
@@ -65,7 +28,7 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error(transparent)]
-    Reference(#[from] ReferenceError),
+    Source(#[from] SourceError),
     #[error("reading {path}")]
     File { path: String, source: io::Error },
     #[error("reading {path}")]
@@ -76,10 +39,6 @@ pub enum CliError {
     UnknownText { path: String },
     #[error("policy {path}")]
     Policy { path: String, source: PolicyError },
-    #[error("reading {path}")]
-    FactsFile { path: String, source: io::Error },
-    #[error("facts {path}")]
-    SavedFacts { path: String, source: SavedFactsError },
     /// Every file that could not be written, with the reason.
     #[error("{}", describe_failures(.failures))]
     Write { failures: Vec<(String, io::Error)> },
@@ -89,20 +48,6 @@ pub enum CliError {
     RecipeDistro { recipe: String, expected: String, image: String, found: String },
     #[error("{0}")]
     Usage(String),
-    #[error("reading image {reference}")]
-    Image { reference: String, source: ImageError },
-    #[error("reading image {reference}")]
-    Inspect { reference: String, source: InspectError },
-    #[error("the Docker daemon has no image {name}\n  docker pull {name}   (or docker load -i FILE)")]
-    NoSuchImage { name: String },
-    #[error("{0}")]
-    Registry(#[from] RegistryError),
-    #[error("no image {name} was found: {daemon}; its registry was asked, too")]
-    Nowhere { name: String, daemon: String, source: Box<RegistryError> },
-    #[error("{0}")]
-    Config(#[from] ConfigError),
-    #[error("{0}")]
-    Endpoint(#[from] EndpointError),
     #[error("{0}")]
     Docker(#[from] DockerError),
     #[error("{0}")]
@@ -141,29 +86,20 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Plan(PlanError::NotSound(_)) => Exit::ImageAtFault,
-            CliError::Reference(_)
-            | CliError::Policy { .. }
+            CliError::Policy { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
             | CliError::File { .. }
-            | CliError::Config(_)
-            | CliError::Endpoint(_)
             | CliError::Auth(_)
             | CliError::Spec(_)
             | CliError::Job(_)
             | CliError::Plan(_)
             | CliError::Pull(PullError::Reference(_)) => Exit::Usage,
             CliError::CannotStart(_) => Exit::ImageAtFault,
-            CliError::Registry(error) => registry_exit(error),
-            CliError::Nowhere { source, .. } => registry_exit(source),
-            CliError::Image { .. }
-            | CliError::FactsFile { .. }
-            | CliError::LogFile { .. }
+            CliError::Source(error) => source_exit(error),
+            CliError::LogFile { .. }
             | CliError::UnknownText { .. }
-            | CliError::SavedFacts { .. }
-            | CliError::Inspect { .. }
-            | CliError::NoSuchImage { .. }
             | CliError::BaseMoved { .. }
             | CliError::Pull(_)
             | CliError::Docker(_) => Exit::NotExamined,
@@ -180,32 +116,23 @@ impl CliError {
     /// What to do about it, where the error's own text does not say.
     fn remedy(&self) -> Option<String> {
         match self {
-            CliError::Config(error) => error.remedy(),
-            CliError::Endpoint(error) => error.remedy(),
+            CliError::Source(error) => error.remedy(),
             CliError::Docker(error) => error.remedy(),
-            CliError::Auth(error) | CliError::Registry(RegistryError::Auth(error)) => error.remedy(),
+            CliError::Auth(error) => error.remedy(),
             CliError::Pull(error) => error.remedy(),
             CliError::Push(error) => error.remedy(),
             CliError::Build { error, cause } => match cause {
                 Some(cause) => Some(cause.remedy.to_owned()),
                 None => error.remedy(),
             },
-            CliError::Reference(_)
-            | CliError::Registry(_)
-            | CliError::Nowhere { .. }
-            | CliError::File { .. }
-            | CliError::FactsFile { .. }
+            CliError::File { .. }
             | CliError::LogFile { .. }
             | CliError::UnknownText { .. }
-            | CliError::SavedFacts { .. }
             | CliError::Policy { .. }
             | CliError::Write { .. }
             | CliError::Recipe { .. }
             | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
-            | CliError::Image { .. }
-            | CliError::Inspect { .. }
-            | CliError::NoSuchImage { .. }
             | CliError::Plan(_)
             | CliError::Access(_)
             | CliError::Spec(_)
@@ -234,6 +161,23 @@ fn describe_build(error: &BuildError) -> String {
             format!("the build failed in {}: {message}", super::progress::shorten(step))
         }
         other => other.to_string(),
+    }
+}
+
+fn source_exit(error: &SourceError) -> Exit {
+    match error {
+        SourceError::Reference(_)
+        | SourceError::NoChoice { .. }
+        | SourceError::Config(_)
+        | SourceError::Endpoint(_) => Exit::Usage,
+        SourceError::Registry(error) => registry_exit(error),
+        SourceError::Nowhere { source, .. } => registry_exit(source),
+        SourceError::Image { .. }
+        | SourceError::Inspect { .. }
+        | SourceError::NoSuchImage { .. }
+        | SourceError::Docker(_)
+        | SourceError::FactsFile { .. }
+        | SourceError::SavedFacts { .. } => Exit::NotExamined,
     }
 }
 

@@ -1,11 +1,12 @@
 //! `rdmaprep explain`: a log, or the id of a check.
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::inspect::Format;
 use super::judge::{parse_instance, parse_target};
 use super::output::Output;
 use crate::checks;
 use crate::explain::{Text, TextReader, explain};
+use crate::judge::Exit;
 use crate::logs::nccl::Room;
 use crate::policy::suggest;
 use crate::report::{CheckEntry, write_explanation, write_log_explanation};

@@ -1,10 +1,11 @@
 //! `rdmaprep images`: the recipes that are in the program.
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::inspect::Format;
 use super::output::Output;
 use super::recipes::{self, Found, RecipeArgs};
 use crate::checks::recipe::how_to_know;
+use crate::judge::Exit;
 use crate::recipe::Recipe;
 use crate::report::{RecipeEntry, RecipeListing, write_recipe, write_recipes};
 use clap::Args;

@@ -1,9 +1,11 @@
 //! `rdmaprep inspect`
 
+use super::Global;
 use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::output::{Output, write_json};
-use super::{Global, source};
+use super::source::SourceArgs;
+use crate::judge::Exit;
 use crate::report::write_facts;
 use clap::{Args, ValueEnum};
 
@@ -19,7 +21,7 @@ pub struct InspectArgs {
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<Format>)]
     outputs: Vec<Destination<Format>>,
     #[command(flatten)]
-    source: source::SourceArgs,
+    source: SourceArgs,
 }
 
 /// Form of a result.
@@ -31,7 +33,7 @@ pub enum Format {
 
 pub fn run(args: &InspectArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let destinations = destinations(args.format, Format::Text, &args.outputs)?;
-    let facts = source::load_facts(&args.image, &args.source, global)?;
+    let facts = args.source.load_facts(&args.image, global)?;
     write_everywhere(&destinations, output, |format, out, _| match format {
         Format::Text => write_facts(out, &facts),
         Format::Json => write_json(out, &facts),

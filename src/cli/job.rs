@@ -1,13 +1,14 @@
 //! `rdmaprep job`
 
 use super::destinations::write_file;
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::output::Output;
 use super::{Global, LogFormat};
 use crate::job::{
     ArenaKind, Format, Job, JobSpec, Notation, PaiPlace, Quantity, RdmaNodes, UserCommand, Workload, default_name,
     write_job,
 };
+use crate::judge::Exit;
 use crate::launch::host::{CDI_DIRECTORIES, load_host};
 use crate::launch::variables::UserVariable;
 use crate::targets::{self, Target};

@@ -23,11 +23,11 @@ mod source;
 mod swap;
 mod targets;
 
+use crate::judge::Exit;
 use crate::signals::told_to_end;
+use crate::source::DaemonChoice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use error::Exit;
 use error::{CliError, report_error};
-pub use judge::preflight_exit;
 use output::Output;
 use std::io::IsTerminal;
 
@@ -80,6 +80,13 @@ struct Global {
     /// Docker context to use
     #[arg(long, value_name = "NAME", global = true, conflicts_with = "host")]
     context: Option<String>,
+}
+
+impl Global {
+    /// The daemon that the arguments name, if they name one.
+    fn daemon(&self) -> DaemonChoice {
+        DaemonChoice { host: self.host.clone(), context: self.context.clone() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -199,6 +206,14 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
     // A save that was given up may still wait for the daemon: it must not keep the process.
     runtime.shutdown_background();
     result
+}
+
+/// Runs until it is told to end.
+async fn or_interrupted<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    tokio::select! {
+        result = work => result,
+        () = interrupted() => Err(CliError::Interrupted),
+    }
 }
 
 /// Resolves when the process is told to end; never where it cannot listen for signals, whose default then ends it.

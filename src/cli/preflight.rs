@@ -1,11 +1,10 @@
 //! `rdmaprep preflight`
 
 use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
-use super::error::{CliError, Exit};
-use super::judge::{JudgeArgs, RunContext, preflight_exit};
+use super::error::CliError;
+use super::judge::JudgeArgs;
 use super::output::{Output, write_json};
 use super::progress::{Progress, ProgressMode};
-use super::source::{self, Client, LayerCache, load_daemon};
 use super::{Global, block_on, interrupted};
 use crate::checks::RunOptions;
 use crate::docker::address::Address;
@@ -18,6 +17,8 @@ use crate::facts::run::{
     Plant, RunFacts,
 };
 use crate::image::reference::Reference;
+use crate::judge::Exit;
+use crate::judge::{RunContext, preflight_exit};
 use crate::launch::evidence::read_evidence;
 use crate::launch::gpu_access::{Situation, Wanted, choose_access, parse_selection};
 use crate::launch::host::{CDI_DIRECTORIES, Host, Locality, load_host, locality};
@@ -28,6 +29,7 @@ use crate::launch::spec::{
 };
 use crate::launch::variables::UserVariable;
 use crate::report::{Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif};
+use crate::source::{self, Client, LayerCache, load_from_daemon};
 use crate::units::Bytes;
 use clap::{Args, ValueEnum};
 use std::io::{self, Write};
@@ -224,7 +226,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
         let failed = |source| CliError::Write { failures: vec![(directory.display().to_string(), source)] };
         std::fs::create_dir_all(directory).map_err(failed)?;
     }
-    let client = Client::load(global)?;
+    let client = Client::load(&global.daemon())?;
     let mut progress = Progress::new(args.progress, global);
     let prepared = block_on(async {
         // One watch for all of it: between two a signal would be heard by nobody.
@@ -237,7 +239,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
         let preparing = async {
             let engine = client.connect().await?;
             progress.phase(&format!("reading {name}"));
-            let facts = load_daemon(&engine, &name, &LayerCache::default()).await?;
+            let facts = load_from_daemon(&engine, &name, &LayerCache::default()).await?;
             let prepared = prepare(args, &engine, &facts, collective).await?;
             Ok::<_, CliError>((engine, facts, prepared))
         };

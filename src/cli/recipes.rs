@@ -5,10 +5,10 @@
 
 use super::Global;
 use super::error::CliError;
-use super::source::{Client, is_image_directory};
 use crate::fabric::Fabric;
 use crate::recipe::{Recipe, parse_recipe, shipped};
 use crate::shell::shell_quote;
+use crate::source::{Client, is_image_directory};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -175,7 +175,7 @@ pub fn all_in(directory: &Path) -> Result<Vec<Found>, CliError> {
 /// Whether the daemon has an image of that name. Where there is no daemon, it has none.
 fn is_in_daemon(name: &str, global: &Global) -> bool {
     let asked = super::block_on(async {
-        let engine = Client::load(global)?.connect().await?;
+        let engine = Client::load(&global.daemon())?.connect().await?;
         Ok(engine.inspect_image(name).await?.is_some())
     });
     asked.unwrap_or_else(|error| {

@@ -1,13 +1,16 @@
 //! `rdmaprep render`
 
-use super::error::{CliError, Exit};
+use super::Global;
+use super::error::CliError;
 use super::judge::parse_target;
 use super::output::Output;
 use super::recipes::RecipeArgs;
+use super::source::SourceArgs;
 use super::swap::{self, Subject, SwapArgs};
-use super::{Global, source};
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::erdma::ERDMA;
+use crate::judge::Exit;
+use crate::source;
 use crate::targets::Target;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -41,7 +44,7 @@ pub struct RenderArgs {
     #[command(flatten)]
     swap: SwapArgs,
     #[command(flatten)]
-    source: source::SourceArgs,
+    source: SourceArgs,
 }
 
 pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
@@ -52,7 +55,7 @@ pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Ex
         }
         None => {
             let subject = swap::read_subject(args.subject.as_deref().unwrap_or_default(), &args.recipe, global)?;
-            let facts = source::load_facts(&subject.base.to_string(), &args.source, global)?;
+            let facts = args.source.load_facts(&subject.base.to_string(), global)?;
             (subject, facts)
         }
     };

@@ -4,7 +4,6 @@ use super::Global;
 use super::error::CliError;
 use super::offline;
 use super::recipes::{self, Found, RecipeArgs};
-use super::source::{self, LayerCache};
 use crate::checks::recipe::how_to_know;
 use crate::docker::engine::Engine;
 use crate::fabric::{Fabric, Origin, RepositoryChoice, Userspace};
@@ -12,6 +11,7 @@ use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
 use crate::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, plan_swap};
 use crate::recipe::{Kind, Recipe};
+use crate::source::{self, LayerCache};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -224,7 +224,7 @@ impl SwapArgs {
         name: &str,
         cache: &LayerCache,
     ) -> Result<Swap, CliError> {
-        let facts = source::load_daemon(engine, name, cache).await?;
+        let facts = source::load_from_daemon(engine, name, cache).await?;
         self.plan(subject, fabric, facts)
     }
 }

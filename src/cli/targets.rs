@@ -1,8 +1,9 @@
 //! `rdmaprep targets`
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::inspect::Format;
 use super::output::Output;
+use crate::judge::Exit;
 use crate::report::{InstanceListing, TargetListing, write_instance, write_target, write_targets};
 use crate::targets::{self, TARGETS, choose_instance, find_instance};
 use clap::Args;

@@ -3,15 +3,16 @@
 use super::one::{self, BuildResult, SCHEMA_VERSION, Workbench};
 use super::{BuildArgs, tags_of};
 use crate::checks::Verdict;
-use crate::cli::error::{CliError, Exit, describe};
+use crate::cli::error::{CliError, describe};
 use crate::cli::inspect::Format;
-use crate::cli::judge::Judge;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::recipes::{self, Found, RecipeArgs};
 use crate::cli::swap::Subject;
 use crate::cli::{Global, block_on};
 use crate::docker::reference::Reference;
+use crate::judge::Exit;
+use crate::judge::Judge;
 use crate::recipe::{Kind, REGION};
 use crate::report::write_check;
 use crate::units::Elapsed;

@@ -3,7 +3,7 @@
 mod many;
 mod one;
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
 use super::inspect::Format;
 use super::judge::JudgeArgs;
 use super::output::Output;
@@ -12,6 +12,7 @@ use super::recipes::RecipeArgs;
 use super::swap::{self, Subject, SwapArgs};
 use super::{Global, block_on};
 use crate::image::reference::is_image_name;
+use crate::judge::Exit;
 use clap::{Args, ValueEnum};
 use one::{Workbench, write_built};
 use std::num::NonZeroUsize;

@@ -2,10 +2,8 @@
 
 use super::{BuildArgs, BuilderChoice, PullWhen};
 use crate::checks::Verdict;
-use crate::cli::error::{CliError, Exit};
-use crate::cli::judge::{Judge, verdict_exit};
+use crate::cli::error::CliError;
 use crate::cli::progress::Progress;
-use crate::cli::source::{Client, LayerCache, load_daemon};
 use crate::cli::swap::{Subject, Swap};
 use crate::cli::{Global, interrupted};
 use crate::diff::{ImageDiff, diff_images};
@@ -19,8 +17,11 @@ use crate::docker::push::{PushError, Pushed};
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::Userspace;
 use crate::image::reference::Reference;
+use crate::judge::Exit;
+use crate::judge::{Judge, verdict_exit};
 use crate::logs::build::explain_build_log;
 use crate::report::{Report, Style, write_check, write_diff};
+use crate::source::{Client, LayerCache, load_from_daemon};
 use crate::units::Elapsed;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -99,8 +100,8 @@ impl<'a> Workbench<'a> {
             interrupted().await;
             stopper.cancel();
         });
-        let client = Client::load(global)?;
-        let engine = until(&stop, async { client.connect().await }).await?;
+        let client = Client::load(&global.daemon())?;
+        let engine = until(&stop, async { Ok(client.connect().await?) }).await?;
         Ok(Workbench { args, client, engine, cache: LayerCache::default(), stop })
     }
 
@@ -125,7 +126,8 @@ impl<'a> Workbench<'a> {
         let swap = until(&self.stop, plan).await?;
         let built = self.build(&swap, tags, progress).await?;
         progress.phase("checking the result");
-        let facts = until(&self.stop, load_daemon(&self.engine, &built.id, &self.cache)).await?;
+        let facts =
+            until(&self.stop, async { Ok(load_from_daemon(&self.engine, &built.id, &self.cache).await?) }).await?;
         let diff = diff_images(&swap.facts, &facts, |package| swap.plan.touches(package));
         if !diff.is_built_on_first {
             return Err(CliError::BaseMoved { id: built.id });

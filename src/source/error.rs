@@ -1,0 +1,61 @@
+//! Why the facts of an image cannot be had.
+
+use crate::docker::config::ConfigError;
+use crate::docker::endpoint::EndpointError;
+use crate::docker::error::DockerError;
+use crate::facts::saved::SavedFactsError;
+use crate::image::ImageError;
+use crate::image::reference::ReferenceError;
+use crate::inspect::InspectError;
+use crate::registry::RegistryError;
+use crate::remedy::Remedy;
+use std::io;
+
+/// Why the facts of an image cannot be had. Each names the image or file.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    #[error("reading image {reference}")]
+    Image { reference: String, source: ImageError },
+    #[error("{directory} is a root directory: it holds no image {image:?} to choose")]
+    NoChoice { directory: String, image: String },
+    #[error("reading image {reference}")]
+    Inspect { reference: String, source: InspectError },
+    #[error("the Docker daemon has no image {name}")]
+    NoSuchImage { name: String },
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("no image {name} was found: {daemon}; its registry was asked, too")]
+    Nowhere { name: String, daemon: String, source: Box<RegistryError> },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error(transparent)]
+    Docker(#[from] DockerError),
+    #[error("reading {path}")]
+    FactsFile { path: String, source: io::Error },
+    #[error("facts {path}")]
+    SavedFacts { path: String, source: SavedFactsError },
+}
+
+impl Remedy for SourceError {
+    fn remedy(&self) -> Option<String> {
+        match self {
+            SourceError::NoSuchImage { name } => Some(format!("docker pull {name}   (or docker load -i FILE)")),
+            SourceError::Registry(RegistryError::Auth(error)) => error.remedy(),
+            SourceError::Config(error) => error.remedy(),
+            SourceError::Endpoint(error) => error.remedy(),
+            SourceError::Docker(error) => error.remedy(),
+            SourceError::Reference(_)
+            | SourceError::Image { .. }
+            | SourceError::NoChoice { .. }
+            | SourceError::Inspect { .. }
+            | SourceError::Registry(_)
+            | SourceError::Nowhere { .. }
+            | SourceError::FactsFile { .. }
+            | SourceError::SavedFacts { .. } => None,
+        }
+    }
+}

@@ -2,9 +2,10 @@
 
 use crate::checks::recipe::{RecipeSubject, check_built, check_stated};
 use crate::checks::{
-    Bar, Blame, Finding, HostSubject, InstanceSubject, Measured, RunOptions, RunSubject, Status, Subject, Verdict,
-    check_host, check_image, check_instance, check_run,
+    Bar, Finding, HostSubject, InstanceSubject, Measured, RunOptions, RunSubject, Status, Subject, Verdict, check_host,
+    check_image, check_instance, check_run,
 };
+use crate::diagnosis::Fault;
 use crate::fabric::Fabric;
 use crate::facts::devices::DeviceFacts;
 use crate::facts::run::{AgentEnding, Ending, RunFacts};
@@ -215,7 +216,7 @@ pub fn preflight_exit(findings: &[Finding], bar: Bar, ending: &Ending) -> Exit {
     }
     let mut failed = findings.iter().filter(|finding| finding.weight(bar) == Verdict::Fail).peekable();
     if failed.peek().is_some() {
-        let is_elsewhere = |finding: &Finding| matches!(finding.blame, Some(Blame::Host | Blame::Settings));
+        let is_elsewhere = |finding: &Finding| matches!(finding.blame, Some(Fault::Host | Fault::Launch | Fault::Job));
         return if failed.all(is_elsewhere) { Exit::Host } else { Exit::ImageAtFault };
     }
     verdict_exit(crate::checks::verdict(findings, bar))
@@ -240,7 +241,7 @@ mod tests {
     use crate::policy::parse_policy;
     use crate::targets::choose_instance;
 
-    fn finding(check: &str, severity: Severity, status: Status, blame: Option<Blame>) -> Finding {
+    fn finding(check: &str, severity: Severity, status: Status, blame: Option<Fault>) -> Finding {
         let summary = String::new();
         Finding { check: check.into(), severity, status, summary, evidence: Vec::new(), remedy: None, blame }
     }
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn exit_codes_of_findings() {
-        use Blame::{Host, Image, Settings};
+        use Fault::{Host, Image, Launch};
         use Severity::{Advice, Required};
         use Status::{Fail, Pass, Unknown, Warn};
         let complete = Ending::Agent { ending: AgentEnding::Complete };
@@ -272,7 +273,7 @@ mod tests {
             (vec![(Required, Pass, None), (Advice, Warn, Some(Host))], Exit::Ok),
             (vec![(Required, Fail, Some(Image))], Exit::ImageAtFault),
             (vec![(Required, Fail, None)], Exit::ImageAtFault),
-            (vec![(Required, Fail, Some(Host)), (Required, Fail, Some(Settings))], Exit::Host),
+            (vec![(Required, Fail, Some(Host)), (Required, Fail, Some(Launch))], Exit::Host),
             (vec![(Required, Fail, Some(Host)), (Required, Fail, Some(Image))], Exit::ImageAtFault),
             (vec![(Required, Fail, Some(Host)), (Required, Unknown, None)], Exit::Host),
             (vec![(Required, Pass, None), (Required, Unknown, None)], Exit::NotExamined),
@@ -289,8 +290,8 @@ mod tests {
     #[test]
     fn wrong_data_is_hidden_by_no_time_limit() {
         let timeout = Ending::Agent { ending: AgentEnding::PhaseTimeout };
-        let corrupt = [finding("data-correct", Severity::Required, Status::Fail, Some(Blame::Image))];
-        let other = [finding("rdma-used", Severity::Required, Status::Fail, Some(Blame::Image))];
+        let corrupt = [finding("data-correct", Severity::Required, Status::Fail, Some(Fault::Image))];
+        let other = [finding("rdma-used", Severity::Required, Status::Fail, Some(Fault::Image))];
         assert_eq!(preflight_exit(&corrupt, Bar::Fail, &timeout), Exit::ImageAtFault);
         assert_eq!(preflight_exit(&other, Bar::Fail, &timeout), Exit::TimeLimit);
         assert_eq!(preflight_exit(&other, Bar::Fail, &Ending::TotalTimeout), Exit::TimeLimit);
@@ -329,7 +330,7 @@ mod tests {
         let one = judged("gn8is.2xlarge", good_run());
         assert_eq!(one, ("ecs.gn8is.2xlarge".to_owned(), None, Exit::Ok));
         let two = judged("ebmgn8v.48xlarge", good_run());
-        assert_eq!(two, ("ecs.ebmgn8v.48xlarge".to_owned(), Some(Blame::Host), Exit::Host));
+        assert_eq!(two, ("ecs.ebmgn8v.48xlarge".to_owned(), Some(Fault::Host), Exit::Host));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod agent;
 pub mod checks;
 pub mod cli;
 pub mod devices;
+pub mod diagnosis;
 pub mod diff;
 pub mod distro;
 pub mod docker;

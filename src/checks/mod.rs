@@ -21,6 +21,7 @@ pub use instance::{InstanceSubject, InstanceUse, Measured, check_instance};
 pub use registry::{Check, REGISTRY, all, by_id, closest};
 pub use run::{RunOptions, RunSubject, check_run};
 
+use crate::diagnosis::Fault;
 use crate::fabric::RepositoryChoice;
 use crate::facts::{ImageFacts, PackageManager};
 use crate::image::reference::split_tag;
@@ -65,19 +66,6 @@ impl Severity {
     }
 }
 
-/// Who can do something about a finding of a preflight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Blame {
-    /// What is in the image.
-    Image,
-    /// Hardware, driver, kernel or engine of the host.
-    Host,
-    /// What the run was given: variables, devices, limits, network.
-    Settings,
-}
-
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -95,7 +83,7 @@ pub struct Finding {
     pub remedy: Option<String>,
     /// Where what is wrong has to be changed; absent where only an image was looked at, and where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blame: Option<Blame>,
+    pub blame: Option<Fault>,
 }
 
 /// What a check looks at.
@@ -111,7 +99,7 @@ pub struct Outcome {
     summary: String,
     evidence: Vec<String>,
     remedy: Option<String>,
-    blame: Option<Blame>,
+    blame: Option<Fault>,
 }
 
 impl Outcome {
@@ -149,7 +137,7 @@ impl Outcome {
         self
     }
 
-    fn blame(mut self, blame: Blame) -> Outcome {
+    fn blame(mut self, blame: Fault) -> Outcome {
         self.blame = Some(blame);
         self
     }

@@ -1,5 +1,6 @@
 //! Expected errors of the command line and the exit code of each.
 
+use crate::diagnosis::{Cause, Fault};
 use crate::docker::auth::AuthError;
 use crate::docker::build::BuildError;
 use crate::docker::error::DockerError;
@@ -55,7 +56,7 @@ pub enum CliError {
     #[error("planning the swap")]
     Plan(#[from] PlanError),
     #[error("{}", describe_build(.error))]
-    Build { error: Box<BuildError>, cause: Option<crate::logs::build::Cause> },
+    Build { error: Box<BuildError>, cause: Option<Cause> },
     #[error(
         "the result {id} is not built on the image that was inspected\n  the base's tag was moved meanwhile: run it again"
     )]
@@ -122,7 +123,7 @@ impl CliError {
             CliError::Pull(error) => error.remedy(),
             CliError::Push(error) => error.remedy(),
             CliError::Build { error, cause } => match cause {
-                Some(cause) => Some(cause.remedy.to_owned()),
+                Some(cause) => Some(cause.remedy.clone()),
                 None => error.remedy(),
             },
             CliError::File { .. }
@@ -202,14 +203,14 @@ fn registry_exit(error: &RegistryError) -> Exit {
     }
 }
 
-fn build_exit(error: &BuildError, cause: Option<&crate::logs::build::Cause>) -> Exit {
+fn build_exit(error: &BuildError, cause: Option<&Cause>) -> Exit {
     match error {
         BuildError::Cancelled => Exit::Interrupted,
         BuildError::InvalidTag { .. } | BuildError::Context(_) => Exit::Usage,
         BuildError::Daemon(_) | BuildError::Truncated { .. } | BuildError::BuilderUnavailable { .. } => Exit::Host,
         BuildError::Unverified { .. } => Exit::NotExamined,
         BuildError::Step { .. } | BuildError::Rejected { .. } => match cause {
-            Some(cause) if !cause.is_image_at_fault => Exit::Host,
+            Some(cause) if cause.fault != Fault::Image => Exit::Host,
             Some(_) | None => Exit::ImageAtFault,
         },
     }

@@ -14,12 +14,13 @@ pub use state::{
     BuildState, Explanation, InputText, Kind, NcclState, ProcessState, ProcessText, SCHEMA_VERSION, SettingUse,
 };
 
+use crate::diagnosis::{Cause, CauseId, RdmaUse};
 use crate::logs::build::explain_build_log;
 use crate::logs::devinfo::RdmaTexts;
 use crate::logs::limits::Limits;
 use crate::logs::nccl::{
-    Cause, Fault, GidEntry, Hints, Interleaved, KeyEntry, Logs, NcclEvidence, Observed, Phase, RankEvidence,
-    RdmaDeviceHint, RdmaUse, RdmaVerdict, Room, explain_nccl_log, judge_rdma,
+    GidEntry, Hints, Interleaved, KeyEntry, Logs, NcclEvidence, Observed, Phase, RankEvidence, RdmaDeviceHint,
+    RdmaVerdict, Room, explain_nccl_log, judge_rdma,
 };
 use crate::logs::nccl_tests::NcclTests;
 use build::BuildText;
@@ -138,7 +139,7 @@ pub fn explain(texts: Vec<Text>, timed_out: bool) -> Explanation {
         left_out += logs.left_out;
         if is_build {
             build_failed |= others.build.has_failed;
-            build_causes.extend(explain_build_log(others.build.lines()).map(build_cause));
+            build_causes.extend(explain_build_log(others.build.lines()));
         }
         all.tests.append(others.tests);
         all.rdma.append(others.rdma);
@@ -263,34 +264,18 @@ fn data_corruption(tests: &NcclTests, evidence: &NcclEvidence) -> Option<Cause> 
     if is_direct {
         lines.push("channels go through GPUDirect RDMA (/GDRDMA)".to_owned());
     }
-    Some(Cause {
-        id: "data-corruption",
-        summary: "the results of the collective are wrong, whatever carried the data".to_owned(),
-        evidence: lines,
-        remedy: match is_direct {
-            true => "run it again with GPUDirect off (NCCL_NET_GDR_LEVEL=LOC): if the results are right then, the host's peer memory driver or PCIe setting (ACS, IOMMU) is at fault; else check MTU and GPUs",
-            false => "run it again over TCP (NCCL_IB_DISABLE=1) and without P2P (NCCL_P2P_DISABLE=1): which of the two makes it right names the part; with LL128 check the MTU, and NCCL_PROTO=^LL128",
-        }
-        .to_owned(),
-        fault: Fault::Host,
+    let cause = CauseId::DataCorruption.cause(lines);
+    Some(match is_direct {
+        true => cause.remedy("run it again with GPUDirect off (NCCL_NET_GDR_LEVEL=LOC): if the results are right then, the host's peer memory driver or PCIe setting (ACS, IOMMU) is at fault; else check MTU and GPUs"),
+        false => cause,
     })
 }
 
 /// What nccl-tests was built with, and what it runs with.
 fn add_versions(causes: &mut [Cause], tests: &NcclTests) {
     let (Some(headers), Some(library)) = (&tests.nccl_headers, &tests.nccl_library) else { return };
-    for cause in causes.iter_mut().filter(|cause| cause.id == "nccl-version-skew" && headers != library) {
+    for cause in causes.iter_mut().filter(|cause| cause.id == CauseId::NcclVersionSkew && headers != library) {
         cause.evidence.push(format!("nccl-tests was compiled with NCCL {headers} and runs with NCCL {library}"));
-    }
-}
-
-fn build_cause(cause: crate::logs::build::Cause) -> Cause {
-    Cause {
-        id: cause.id,
-        summary: cause.summary,
-        evidence: vec![cause.line],
-        remedy: cause.remedy.to_owned(),
-        fault: if cause.is_image_at_fault { Fault::Image } else { Fault::Host },
     }
 }
 

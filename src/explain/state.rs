@@ -1,9 +1,10 @@
 //! What an explanation consists of: the form that is written as JSON.
 
 use crate::checks::{Finding, InstanceUse};
+use crate::diagnosis::Cause;
 use crate::logs::devinfo::RdmaTexts;
 use crate::logs::nccl::{
-    Cause, DeviceUse, NcclEvidence, Phase, PluginState, PluginUse, RankEvidence, RdmaVerdict, TransportUse, VersionUse,
+    DeviceUse, NcclEvidence, Phase, PluginState, PluginUse, RankEvidence, RdmaVerdict, TransportUse, VersionUse,
 };
 use crate::logs::nccl_tests::NcclTests;
 use crate::targets::Layout;

@@ -4,6 +4,7 @@
 //! about the network behind it, since the data need not have left the machine.
 
 use super::run::LoadedLibrary;
+use crate::diagnosis::Cause;
 use core::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -244,13 +245,13 @@ pub struct LoopbackFailure {
     pub step: Step,
     pub error: StepError,
     /// Why, where that is known.
-    pub cause: Option<Cause>,
+    pub cause: Option<Box<Cause>>,
 }
 
 impl fmt::Display for LoopbackFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.step.call(), self.error)?;
-        self.cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
+        self.cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {}", cause.summary))
     }
 }
 
@@ -339,83 +340,6 @@ impl fmt::Display for StepError {
             StepError::WrongData { message, offset_bytes, found, expected } => {
                 write!(f, "message {message}, byte {offset_bytes}: found 0x{found:02x}, sent 0x{expected:02x}")
             }
-        }
-    }
-}
-
-/// Why a step failed, as far as the state of the device and the process tells.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Cause {
-    /// There is no RDMA device, or none with a provider in the image.
-    NoDevice,
-    /// None of this name.
-    NoSuchDevice {
-        known: Vec<String>,
-    },
-    /// The node under `/dev/infiniband` is not there: not passed to the container, or no `ib_uverbs`.
-    NodeMissing {
-        path: String,
-    },
-    /// No provider of the image's libibverbs knows the device.
-    NoProvider,
-    /// The node cannot be opened.
-    NodeRefused {
-        path: String,
-        error: String,
-    },
-    /// The device talks iWARP: eRDMA's driver not in compat mode, which NCCL needs.
-    IwarpMode,
-    PortNotActive {
-        state: String,
-    },
-    /// `RLIMIT_MEMLOCK` is less than what is to be registered.
-    MemlockLow {
-        limit_bytes: u64,
-        wanted_bytes: u64,
-    },
-    /// The slot of the GID table is empty, or beyond its end. `usable`: the slots that are RoCE v2 and routable.
-    GidUnusable {
-        index: u32,
-        usable: Vec<u32>,
-    },
-    /// The interface of the GID is in another network namespace, or went away.
-    NetworkNamespace,
-    /// The kernel finds no way to the GID's address: the interface is not up, or the address is so new that it is not yet its own.
-    AddressUnresolved,
-    /// The other end did not answer, which here is the device itself.
-    NoAnswer,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::NoDevice => f.write_str("no RDMA device, or none that a provider of libibverbs knows"),
-            Cause::NoSuchDevice { known } if known.is_empty() => f.write_str("there is no RDMA device"),
-            Cause::NoSuchDevice { known } => write!(f, "there is {}", known.join(", ")),
-            Cause::NodeMissing { path } => write!(f, "{path} is not there"),
-            Cause::NoProvider => f.write_str("no provider of libibverbs knows the device"),
-            Cause::NodeRefused { path, error } => write!(f, "{path}: {error}"),
-            Cause::IwarpMode => f.write_str("the device is in iWARP mode, not in compat mode"),
-            Cause::PortNotActive { state } => write!(f, "the port is not active but {state}"),
-            Cause::MemlockLow { limit_bytes, wanted_bytes } => {
-                write!(f, "memlock is limited to {limit_bytes} B, and {wanted_bytes} B are to be registered")
-            }
-            Cause::GidUnusable { index, usable } if usable.is_empty() => {
-                write!(f, "slot {index} of the GID table is empty, and none is RoCE v2 and routable")
-            }
-            Cause::GidUnusable { index, usable } => {
-                let usable: Vec<String> = usable.iter().map(u32::to_string).collect();
-                write!(f, "slot {index} of the GID table is empty; usable: {}", usable.join(", "))
-            }
-            Cause::NetworkNamespace => {
-                f.write_str("the interface of the GID is not in this network namespace (use the host's network)")
-            }
-            Cause::AddressUnresolved => {
-                f.write_str("the GID's address is not (yet) one that the kernel can send to: is its interface up?")
-            }
-            Cause::NoAnswer => f.write_str("the device did not answer itself"),
         }
     }
 }

@@ -1,21 +1,8 @@
 //! What NCCL's logs of a run say, as conclusions: plain data. The reader of the logs fills it, and checks judge it.
 
-pub use crate::logs::nccl::RdmaUse;
+use crate::diagnosis::{Cause, GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Whether the network device read and wrote the GPUs' memory itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GpuDirect {
-    Yes,
-    No,
-    /// Some channels did, others did not.
-    Mixed,
-    NotExercised,
-    Unknown,
-}
 
 /// What the logs of all ranks add up to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,16 +39,4 @@ pub struct LogEvidence {
 pub struct RankLine {
     pub rank: u32,
     pub line: String,
-}
-
-/// Something that is known to go wrong, recognised in the logs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Cause {
-    /// Stable, kebab-case (`libibverbs-missing`).
-    pub id: String,
-    pub summary: String,
-    pub evidence: Vec<String>,
-    pub remedy: String,
-    pub is_image_at_fault: bool,
 }

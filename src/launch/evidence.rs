@@ -2,7 +2,7 @@
 
 use crate::fabric::erdma::ERDMA;
 use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
-use crate::facts::run_evidence::{Cause, GpuDirect, LogEvidence, RankLine};
+use crate::facts::run_evidence::{LogEvidence, RankLine};
 use crate::logs::nccl::{
     CounterReading, DeviceBytes, ExpectedBytes, Hints, Limit, NcclEvidence, Observed, RankEvidence, RankLog,
     RdmaDeviceHint, explain_nccl_log, judge_rdma,
@@ -31,34 +31,17 @@ pub fn read_evidence(run: &RunFacts) -> Option<LogEvidence> {
         log.warnings.iter().map(|warning| RankLine { rank: *rank, line: warning.text.clone() })
     });
     let versions = logs.iter().filter_map(|(rank, log)| Some((*rank, log.version.clone()?)));
-    let causes = explain_nccl_log(&evidence, &hints(run)).into_iter().map(|cause| Cause {
-        id: cause.id.to_owned(),
-        is_image_at_fault: cause.is_image_at_fault(),
-        summary: cause.summary,
-        evidence: cause.evidence,
-        remedy: cause.remedy,
-    });
     Some(LogEvidence {
         rdma: verdict.rdma,
         rdma_reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
-        gpu_direct: gpu_direct(verdict.gpu_direct),
+        gpu_direct: verdict.gpu_direct,
         network: evidence.networks.keys().cloned().collect(),
         transports: evidence.transports.iter().map(|used| (used.name.clone(), used.lines)).collect(),
         devices: evidence.devices.iter().map(|device| format!("{}/{}", device.name, device.link)).collect(),
         nccl_versions: versions.collect(),
         warnings: warnings.collect(),
-        causes: causes.collect(),
+        causes: explain_nccl_log(&evidence, &hints(run)),
     })
-}
-
-fn gpu_direct(gdr: crate::logs::nccl::GpuDirect) -> GpuDirect {
-    use crate::logs::nccl::GpuDirect as Log;
-    match gdr {
-        Log::Yes => GpuDirect::Yes,
-        Log::No => GpuDirect::No,
-        Log::Mixed => GpuDirect::Mixed,
-        Log::NotExercised => GpuDirect::NotExercised,
-    }
 }
 
 fn observed(run: &RunFacts, evidence: &NcclEvidence) -> Observed {
@@ -136,7 +119,7 @@ fn rdma_hints(environment: &EnvironmentFacts) -> Vec<RdmaDeviceHint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::run_evidence::RdmaUse;
+    use crate::diagnosis::{GpuDirect, RdmaUse};
     use crate::run_fixture::good_run;
 
     /// A rank of two in the words of NCCL 2.28, over a transport.

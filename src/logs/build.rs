@@ -2,27 +2,16 @@
 //!
 //! Only texts that name their cause are matched; anything else stays an unexplained failure with its last lines.
 
-/// A cause that a build log names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cause {
-    /// Stable, kebab-case.
-    pub id: &'static str,
-    pub summary: String,
-    pub remedy: &'static str,
-    /// The line that names it.
-    pub line: String,
-    /// Another host or mirror would not help: the base image cannot take the swap.
-    pub is_image_at_fault: bool,
-}
+use crate::diagnosis::{Cause, CauseId};
 
 struct Rule {
-    id: &'static str,
+    id: CauseId,
     mark: Mark,
     /// Of each list one text must stand in some line, too.
     beside: &'static [&'static [&'static str]],
-    summary: &'static str,
-    remedy: &'static str,
-    is_image_at_fault: bool,
+    /// What this case is in particular.
+    summary: Option<&'static str>,
+    remedy: Option<&'static str>,
 }
 
 /// The line that a rule is about.
@@ -64,327 +53,216 @@ const YUM_UNREACHABLE: &[&str] = &[
     "Ignoring repositories",
 ];
 
-const MIRROR_REMEDY: &str = "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY or --apt-proxy; for a mirror on this host add --network host";
-const APT_NETWORK_REMEDY: &str = "give the build a network (--network host) or a proxy (HTTP_PROXY, --apt-proxy)";
-const YUM_NETWORK_REMEDY: &str = "for a distribution at its end give one that still answers: --base-repo URL (for CentOS 8, BaseOS of its vault); else a network (--network host) or a proxy (HTTP_PROXY)";
-const APT_UNUSABLE_REMEDY: &str =
-    "mend that source or its key in the base image, or remove it there: the lines above name it";
-const KEY_REMEDY: &str =
-    "give the key that signs the repository with --key FILE, or leave --key out to take the mirror's own";
-const MIRROR_LACKS_REMEDY: &str =
-    "the mirror is incomplete for this distribution: use another one, or the vendor's public mirror";
-const SUITE_REMEDY: &str =
-    "check --suite (the vendor's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma), or --doca-version";
-const CONFLICT_REMEDY: &str =
-    "the lines above name the packages in conflict: remove or replace them in the base image first";
-const NAME_REMEDY: &str = "check the name that was given with --package, or that the recipe has under packages";
-
-const RULE: Rule = Rule { id: "", mark: Line(&[]), beside: &[], summary: "", remedy: "", is_image_at_fault: false };
+const RULE: Rule = Rule { id: CauseId::NoSpace, mark: Line(&[]), beside: &[], summary: None, remedy: None };
 
 /// In order: a full disk explains every other complaint, an unreachable mirror explains missing packages.
 const RULES: &[Rule] = &[
-    Rule {
-        id: "no-space",
-        mark: Line(&["No space left on device"]),
-        summary: "the engine's disk is full",
-        remedy: "free space on the engine's host: docker system df, docker system prune",
-        ..RULE
-    },
-    Rule {
-        id: "no-space",
-        mark: Line(&["You don't have enough free space"]),
-        summary: "the engine's disk is full",
-        remedy: "free space on the engine's host: docker system df, docker system prune",
-        ..RULE
-    },
-    Rule {
-        id: "swap-removes-package",
-        mark: Said(&["the swap would remove"]),
-        summary: "the swap would remove a package outside the RDMA set",
-        remedy: "the named package needs the RDMA packages of its own build: remove or replace it in the base image first",
-        is_image_at_fault: true,
-        ..RULE
-    },
-    Rule {
-        id: "mirror-unreachable",
-        mark: Said(&["the repository's key cannot be fetched"]),
-        summary: "the vendor's mirror is not reachable from the build",
-        remedy: MIRROR_REMEDY,
-        ..RULE
-    },
-    Rule {
-        id: "mirror-unreachable",
-        mark: Said(&["gave no package index"]),
-        summary: "the vendor's mirror is not reachable from the build",
-        remedy: MIRROR_REMEDY,
-        ..RULE
-    },
+    Rule { id: CauseId::NoSpace, mark: Line(&["No space left on device"]), ..RULE },
+    Rule { id: CauseId::NoSpace, mark: Line(&["You don't have enough free space"]), ..RULE },
+    Rule { id: CauseId::SwapRemovesPackage, mark: Said(&["the swap would remove"]), ..RULE },
+    Rule { id: CauseId::MirrorUnreachable, mark: Said(&["the repository's key cannot be fetched"]), ..RULE },
+    Rule { id: CauseId::MirrorUnreachable, mark: Said(&["gave no package index"]), ..RULE },
     // Only the fabric's repository is asked when the build says this.
     Rule {
-        id: "key-mismatch",
+        id: CauseId::KeyMismatch,
         mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
         beside: &[&["NO_PUBKEY"]],
-        summary: "the key does not match the repository's signature",
-        remedy: KEY_REMEDY,
         ..RULE
     },
     Rule {
-        id: "key-mismatch",
+        id: CauseId::SignatureBad,
         mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
         beside: &[&["BADSIG"]],
-        summary: "the repository's signature is bad",
-        remedy: "the mirror's index was changed after it was signed: use another mirror",
         ..RULE
     },
     Rule {
-        id: "suite-missing",
+        id: CauseId::SuiteMissing,
         mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
         beside: &[&["does not have a Release file"]],
-        summary: "the mirror has no such suite",
-        remedy: SUITE_REMEDY,
         ..RULE
     },
     Rule {
-        id: "mirror-unusable",
+        id: CauseId::MirrorUnusable,
         mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
-        summary: "apt does not take the vendor's repository",
-        remedy: "the lines above say why: mend the mirror, or use another one",
         ..RULE
     },
     Rule {
-        id: "key-mismatch",
+        id: CauseId::KeyMismatch,
         mark: Elsewhere(&["NO_PUBKEY"]),
-        summary: "a repository is signed with a key that the image does not have",
-        remedy: "add the key that signs it, as its publisher says, to the step before",
+        summary: Some("a repository is signed with a key that the image does not have"),
+        remedy: Some("add the key that signs it, as its publisher says, to the step before"),
         ..RULE
     },
     Rule {
-        id: "key-mismatch",
+        id: CauseId::SignatureBad,
         mark: Elsewhere(&["BADSIG"]),
-        summary: "a repository's signature is bad",
-        remedy: "the mirror's index was changed after it was signed: use another mirror",
+        summary: Some("a repository's signature is bad"),
         ..RULE
     },
     Rule {
-        id: "suite-missing",
+        id: CauseId::SuiteMissing,
         mark: Elsewhere(&["does not have a Release file"]),
-        summary: "a mirror has no such suite",
-        remedy: "check the suite in the source's line; eRDMA's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
+        summary: Some("a mirror has no such suite"),
+        remedy: Some(
+            "check the suite in the source's line; eRDMA's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
+        ),
         ..RULE
     },
     Rule {
-        id: "apt-source-unreachable",
+        id: CauseId::AptSourceUnreachable,
         mark: Said(&[" in the apt sources of the image"]),
         beside: &[APT_UNREACHABLE],
-        summary: "the image's own apt sources are not reachable",
-        remedy: APT_NETWORK_REMEDY,
         ..RULE
     },
     Rule {
-        id: "apt-source-unusable",
+        id: CauseId::AptSourceUnusable,
         mark: Said(&[" in the apt sources of the image"]),
         beside: &[APT_UNUSABLE],
-        summary: "an apt source of the image cannot be used, and packages are missing without it",
-        remedy: APT_UNUSABLE_REMEDY,
-        is_image_at_fault: true,
+        ..RULE
     },
     Rule {
-        id: "package-missing",
+        id: CauseId::PackageNotInImageSources,
         mark: Said(&[" in the apt sources of the image"]),
-        summary: "the image's own apt sources do not have what is needed",
-        remedy: "add the source or component that has it to the base image (on Ubuntu, universe)",
-        is_image_at_fault: true,
+        summary: Some("the image's own apt sources do not have what is needed"),
         ..RULE
     },
     Rule {
-        id: "rpm-source-unreachable",
+        id: CauseId::RpmSourceUnreachable,
         mark: Said(&[" in the yum repositories of the image"]),
         beside: &[YUM_UNREACHABLE],
-        summary: "the image's own repositories are not reachable",
-        remedy: YUM_NETWORK_REMEDY,
         ..RULE
     },
     Rule {
-        id: "package-missing",
+        id: CauseId::PackageNotInImageSources,
         mark: Said(&[" in the yum repositories of the image"]),
-        summary: "the image's own repositories do not have what is needed",
-        remedy: "enable the repository that has it in the base image, or give one with --base-repo URL",
-        is_image_at_fault: true,
+        remedy: Some("enable the repository that has it in the base image, or give one with --base-repo URL"),
         ..RULE
     },
     Rule {
-        id: "rpm-source-unreachable",
+        id: CauseId::RpmSourceUnreachable,
         mark: Said(&[" in the given repositories"]),
         beside: &[YUM_UNREACHABLE],
-        summary: "the repositories of --base-repo are not reachable",
-        remedy: "check the address; else give the build a network (--network host) or a proxy (HTTP_PROXY)",
-        ..RULE
+        summary: Some("the repositories of --base-repo are not reachable"),
+        remedy: Some("check the address; else give the build a network (--network host) or a proxy (HTTP_PROXY)"),
     },
     Rule {
-        id: "package-missing",
+        id: CauseId::PackageUnknown,
         mark: Said(&[" in the given repositories"]),
-        summary: "the repositories of --base-repo do not have what is needed",
-        remedy: "give the one that has rdma-core of the image's distribution with --base-repo URL: it may be given several times",
+        summary: Some("the repositories of --base-repo do not have what is needed"),
+        remedy: Some(
+            "give the one that has rdma-core of the image's distribution with --base-repo URL: it may be given several times",
+        ),
         ..RULE
     },
     Rule {
-        id: "key-mismatch",
+        id: CauseId::KeyMismatch,
         mark: Said(&["no key that the image trusts has signed "]),
-        summary: "a package that does not come from the vendor is not signed with a key that the image trusts",
-        remedy: "rpm --import KEY in the base image, with the key of that repository; or give another one with --base-repo URL",
+        summary: Some("a package that does not come from the vendor is not signed with a key that the image trusts"),
+        remedy: Some(
+            "rpm --import KEY in the base image, with the key of that repository; or give another one with --base-repo URL",
+        ),
         ..RULE
     },
     Rule {
-        id: "other-libibverbs",
+        id: CauseId::OtherLibibverbs,
         mark: Said(&["the loader finds ", " before the libibverbs.so.1 of package "]),
-        summary: "a libibverbs of no package comes before the one that was installed",
-        remedy: "remove it in the base image first: rm it and its links, and run ldconfig; if it lies in a directory that only /etc/ld.so.conf.d names, remove that file",
-        is_image_at_fault: true,
         ..RULE
     },
     Rule {
-        id: "other-libibverbs",
+        id: CauseId::OtherLibibverbs,
         mark: Said(&["libibverbs.so is ", "NCCL opens the first"]),
-        summary: "NCCL would open a libibverbs of no package",
-        remedy: "remove that libibverbs.so in the base image first, and run ldconfig",
-        is_image_at_fault: true,
+        summary: Some("NCCL would open a libibverbs of no package"),
+        remedy: Some("remove that libibverbs.so in the base image first, and run ldconfig"),
         ..RULE
     },
     Rule {
-        id: "package-missing",
+        id: CauseId::PackageUnknown,
         mark: Said(&["package ", " is in no repository but Mellanox's"]),
-        summary: "a package that was asked for is only to be had as Mellanox's build",
-        remedy: "leave out its --package, or add a repository that has the distribution's own to the base image",
+        summary: Some("a package that was asked for is only to be had as Mellanox's build"),
+        remedy: Some("leave out its --package, or add a repository that has the distribution's own to the base image"),
         ..RULE
     },
+    Rule { id: CauseId::PackageMissing, mark: Said(&["package ", " is not in "]), ..RULE },
     Rule {
-        id: "package-missing",
-        mark: Said(&["package ", " is not in "]),
-        summary: "the mirror lacks a package",
-        remedy: MIRROR_LACKS_REMEDY,
-        ..RULE
-    },
-    Rule {
-        id: "package-missing",
+        id: CauseId::PackageMissing,
         mark: Said(&["none of the packages is in "]),
-        summary: "the mirror lacks the packages",
-        remedy: MIRROR_LACKS_REMEDY,
+        summary: Some("the mirror lacks the packages"),
         ..RULE
     },
     Rule {
-        id: "apt-source-unreachable",
+        id: CauseId::AptSourceUnreachable,
         mark: Said(&["apt cannot put these packages together"]),
         beside: &[APT_UNREACHABLE, APT_MISSING],
-        summary: "the image's own apt sources are not reachable, and a package is missing without them",
-        remedy: APT_NETWORK_REMEDY,
+        summary: Some("the image's own apt sources are not reachable, and a package is missing without them"),
         ..RULE
     },
     Rule {
-        id: "apt-source-unusable",
+        id: CauseId::AptSourceUnusable,
         mark: Said(&["apt cannot put these packages together"]),
         beside: &[APT_UNUSABLE, APT_MISSING],
-        summary: "an apt source of the image cannot be used, and a package is missing without it",
-        remedy: APT_UNUSABLE_REMEDY,
-        is_image_at_fault: true,
+        summary: Some("an apt source of the image cannot be used, and a package is missing without it"),
+        ..RULE
     },
     Rule {
-        id: "package-missing",
+        id: CauseId::PackageUnknown,
         mark: Line(&["E: Unable to locate package"]),
         beside: &[&["rdmaprep: apt cannot put these packages together"]],
-        summary: "no repository has a package that was asked for",
-        remedy: NAME_REMEDY,
         ..RULE
     },
     Rule {
-        id: "package-missing",
+        id: CauseId::PackageUnknown,
         mark: Line(&["E: Package", "has no installation candidate"]),
         beside: &[&["rdmaprep: apt cannot put these packages together"]],
-        summary: "no repository has a package that was asked for",
-        remedy: NAME_REMEDY,
         ..RULE
     },
+    Rule { id: CauseId::AptConflict, mark: Said(&["apt cannot put these packages together"]), ..RULE },
     Rule {
-        id: "apt-conflict",
-        mark: Said(&["apt cannot put these packages together"]),
-        summary: "apt finds no way to install the vendor's packages beside the image's",
-        remedy: CONFLICT_REMEDY,
-        is_image_at_fault: true,
-        ..RULE
-    },
-    Rule {
-        id: "mirror-unreachable",
+        id: CauseId::MirrorUnreachable,
         mark: Said(&["http", " cannot be reached"]),
-        summary: "the vendor's mirror is not reachable from the build",
-        remedy: "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY; for a mirror on this host add --network host",
+        remedy: Some(
+            "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY; for a mirror on this host add --network host",
+        ),
         ..RULE
     },
     Rule {
-        id: "suite-missing",
+        id: CauseId::SuiteMissing,
         mark: Said(&["there is no repository at "]),
-        summary: "the mirror has no such directory",
-        remedy: "look into the mirror for the distribution's directory, and give its path (below yum/, if the mirror is the vendor's) with --suite PATH",
+        summary: Some("the mirror has no such directory"),
+        remedy: Some(
+            "look into the mirror for the distribution's directory, and give its path (below yum/, if the mirror is the vendor's) with --suite PATH",
+        ),
         ..RULE
     },
     Rule {
-        id: "key-mismatch",
+        id: CauseId::KeyMismatch,
         mark: Said(&["is not signed by the key "]),
-        summary: "a package does not carry the signature that was asked for",
-        remedy: "give the key that signs the packages with --key FILE; if they are not signed at all, --no-gpg-check takes them as they are",
+        summary: Some("a package does not carry the signature that was asked for"),
+        remedy: Some(
+            "give the key that signs the packages with --key FILE; if they are not signed at all, --no-gpg-check takes them as they are",
+        ),
         ..RULE
     },
     Rule {
-        id: "rpm-source-unreachable",
+        id: CauseId::RpmSourceUnreachable,
         mark: Said(&["cannot put these packages together"]),
         beside: &[YUM_UNREACHABLE],
-        summary: "the image's own repositories are not reachable, and a dependency is missing without them",
-        remedy: YUM_NETWORK_REMEDY,
+        summary: Some("the image's own repositories are not reachable, and a dependency is missing without them"),
         ..RULE
     },
     Rule {
-        id: "rpm-source-unreachable",
+        id: CauseId::RpmSourceUnreachable,
         mark: Said(&["package ", " is in no repository"]),
         beside: &[YUM_UNREACHABLE],
-        summary: "the image's own repositories are not reachable, and the vendor's lacks a package that was asked for",
-        remedy: YUM_NETWORK_REMEDY,
+        summary: Some(
+            "the image's own repositories are not reachable, and the vendor's lacks a package that was asked for",
+        ),
         ..RULE
     },
-    Rule {
-        id: "package-missing",
-        mark: Said(&["package ", " is in no repository"]),
-        summary: "no repository has a package that was asked for",
-        remedy: NAME_REMEDY,
-        ..RULE
-    },
-    Rule {
-        id: "rpm-conflict",
-        mark: Said(&["cannot put these packages together"]),
-        summary: "there is no way to install the vendor's packages beside the image's",
-        remedy: CONFLICT_REMEDY,
-        is_image_at_fault: true,
-        ..RULE
-    },
-    Rule {
-        id: "no-curl",
-        mark: Said(&["the image has no curl"]),
-        summary: "the image cannot fetch the repository's key",
-        remedy: "install curl in the base image first",
-        is_image_at_fault: true,
-        ..RULE
-    },
-    Rule {
-        id: "base-not-found",
-        mark: Line(&["pull access denied"]),
-        summary: "the base image is not there and cannot be pulled",
-        remedy: "docker login REGISTRY, or docker pull the base image first",
-        ..RULE
-    },
-    Rule {
-        id: "no-bridge",
-        mark: Line(&["could not find bridge"]),
-        summary: "the engine has no bridge network",
-        remedy: "add --network host",
-        ..RULE
-    },
+    Rule { id: CauseId::PackageUnknown, mark: Said(&["package ", " is in no repository"]), ..RULE },
+    Rule { id: CauseId::RpmConflict, mark: Said(&["cannot put these packages together"]), ..RULE },
+    Rule { id: CauseId::NoCurl, mark: Said(&["the image has no curl"]), ..RULE },
+    Rule { id: CauseId::BaseNotFound, mark: Line(&["pull access denied"]), ..RULE },
+    Rule { id: CauseId::NoBridge, mark: Line(&["could not find bridge"]), ..RULE },
 ];
 
 /// Finds the cause in the lines of a log.
@@ -404,9 +282,11 @@ pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -
         }
         // The build's own sentence, or apt's, says which package or address it was.
         let said = own_sentence(line).or_else(|| line.split_once("E: ").map(|(_, said)| said.trim_end()));
-        let summary = said.map_or(rule.summary.to_owned(), |said| format!("{}: {said}", rule.summary));
-        let (line, is_image_at_fault) = (line.trim().to_owned(), rule.is_image_at_fault);
-        Some(Cause { id: rule.id, summary, remedy: rule.remedy, line, is_image_at_fault })
+        let info = rule.id.info();
+        let summary = rule.summary.unwrap_or(info.title);
+        let summary = said.map_or(summary.to_owned(), |said| format!("{summary}: {said}"));
+        let cause = rule.id.cause(vec![line.trim().to_owned()]);
+        Some(cause.summary(summary).remedy(rule.remedy.unwrap_or(info.remedy)))
     })
 }
 
@@ -428,6 +308,7 @@ fn contains_ignoring_case(line: &str, mark: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnosis::Fault;
 
     #[test]
     fn a_cause_by_its_own_words() {
@@ -436,7 +317,7 @@ mod tests {
             "rdmaprep: package ibverbs-providers is not in http://m/erdma/apt/debian bookworm/incomplete",
         ];
         let cause = explain_build_log(log).unwrap();
-        assert_eq!(cause.id, "package-missing");
+        assert_eq!(cause.id.name(), "package-missing");
         assert!(
             cause
                 .summary
@@ -450,7 +331,7 @@ mod tests {
             "rdmaprep: http://m x gave no package index: is the mirror reachable?",
             "write error: No space left on device",
         ];
-        assert_eq!(explain_build_log(log).unwrap().id, "no-space");
+        assert_eq!(explain_build_log(log).unwrap().id.name(), "no-space");
     }
 
     /// What apt complains of beside the build's own sentence decides whose fault it is.
@@ -476,15 +357,15 @@ mod tests {
             (vec![unsigned, going_on, lacks, conflict], "apt-source-unusable", true),
             (vec![unsigned, going_on, pinned, conflict], "apt-conflict", true),
             (vec![unsigned, going_on, typo, conflict], "apt-source-unusable", true),
-            (vec![typo, conflict], "package-missing", false),
-            (vec!["E: Package 'x' has no installation candidate", conflict], "package-missing", false),
+            (vec![typo, conflict], "package-unknown", false),
+            (vec!["E: Package 'x' has no installation candidate", conflict], "package-unknown", false),
             (vec![unsigned, unusable], "key-mismatch", false),
-            (vec!["W: BADSIG 1", unusable], "key-mismatch", false),
+            (vec!["W: BADSIG 1", unusable], "signature-bad", false),
             (vec!["E: The repository 'x' does not have a Release file.", unusable], "suite-missing", false),
             (vec![unusable], "mirror-unusable", false),
             (vec![offline, none], "apt-source-unreachable", false),
             (vec![unsigned, one], "apt-source-unusable", true),
-            (vec![one], "package-missing", true),
+            (vec![one], "package-not-in-image-sources", true),
             (
                 vec!["rdmaprep: libibverbs1 39.0 from the apt sources of the image", unsigned, conflict],
                 "apt-conflict",
@@ -495,7 +376,7 @@ mod tests {
             (vec!["E: The repository 'x' does not have a Release file."], "suite-missing", false),
         ] {
             let cause = explain_build_log(log.iter().copied()).unwrap();
-            assert_eq!((cause.id, cause.is_image_at_fault), (id, is_image_at_fault), "{log:?}");
+            assert_eq!((cause.id.name(), cause.fault == Fault::Image), (id, is_image_at_fault), "{log:?}");
         }
         let cause = explain_build_log([typo, conflict]).unwrap();
         assert!(cause.summary.ends_with(": Unable to locate package perftets"), "{}", cause.summary);
@@ -520,16 +401,20 @@ mod tests {
                 "rpm-source-unreachable",
                 false,
             ),
-            (vec!["rdmaprep: package libibverbs is not in the yum repositories of the image"], "package-missing", true),
+            (
+                vec!["rdmaprep: package libibverbs is not in the yum repositories of the image"],
+                "package-not-in-image-sources",
+                true,
+            ),
             (vec!["rdmaprep: none of the packages is in http://m/erdma/yum/x/"], "package-missing", false),
             (vec!["rdmaprep: a-1.rpm is not signed by the key that was given"], "key-mismatch", false),
-            (vec![nowhere], "package-missing", false),
+            (vec![nowhere], "package-unknown", false),
             (vec![unreachable, nowhere], "rpm-source-unreachable", false),
             (vec![conflict], "rpm-conflict", true),
             (vec![unreachable, "rdmaprep: the swap would remove x, which"], "swap-removes-package", true),
         ] {
             let cause = explain_build_log(log.iter().copied()).unwrap();
-            assert_eq!((cause.id, cause.is_image_at_fault), (id, is_image_at_fault), "{log:?}");
+            assert_eq!((cause.id.name(), cause.fault == Fault::Image), (id, is_image_at_fault), "{log:?}");
         }
     }
 
@@ -542,7 +427,7 @@ mod tests {
         ] {
             assert_eq!(explain_build_log([line]), None);
             let cause = explain_build_log([line, "#5 1.2 rdmaprep: the image has no curl to fetch x with"]).unwrap();
-            assert_eq!(cause.id, "no-curl");
+            assert_eq!(cause.id.name(), "no-curl");
         }
     }
 

@@ -1,8 +1,9 @@
 //! Why a step failed: from the step, its error and what is known of the device and the process.
 
 use super::verbs::{Errno, WC_RETRY_EXC_ERR};
+use crate::diagnosis::{Cause, CauseId};
 use crate::facts::devices::Gid;
-use crate::facts::loopback::{Cause, Step, StepError, VerbsTransport};
+use crate::facts::loopback::{Step, StepError, VerbsTransport};
 use rustix::io::Errno as System;
 
 /// What is known when a step fails.
@@ -24,7 +25,9 @@ pub struct Situation {
 pub fn of(step: Step, error: &StepError, situation: &Situation) -> Option<Cause> {
     match error {
         StepError::Errno { code, .. } => of_errno(step, *code, situation),
-        StepError::Completion { status, .. } if *status == WC_RETRY_EXC_ERR => Some(Cause::NoAnswer),
+        StepError::Completion { status, .. } if *status == WC_RETRY_EXC_ERR => {
+            Some(CauseId::DeviceUnanswered.cause(Vec::new()))
+        }
         _ => None,
     }
 }
@@ -34,18 +37,31 @@ fn of_errno(step: Step, code: Errno, situation: &Situation) -> Option<Cause> {
     match step {
         Step::RegMr | Step::CreateCq | Step::CreateQp if is(System::NOMEM) || is(System::PERM) => {
             let limit_bytes = situation.memlock_bytes?;
-            Some(Cause::MemlockLow { limit_bytes, wanted_bytes: situation.wanted_bytes })
+            let wanted_bytes = situation.wanted_bytes;
+            Some(
+                CauseId::MemlockLow.cause(Vec::new()).summary(format!(
+                    "memlock is limited to {limit_bytes} B, and {wanted_bytes} B are to be registered"
+                )),
+            )
         }
         Step::QueryGid | Step::ModifyToRtr | Step::ModifyToRts => {
             if situation.transport == VerbsTransport::Iwarp {
-                return Some(Cause::IwarpMode);
+                return Some(
+                    CauseId::ErdmaDriverNotCompat
+                        .cause(Vec::new())
+                        .summary("the device is in iWARP mode, not in compat mode"),
+                );
             }
             // The kernel does not know the GID's interface, or may not use it from here.
             if step != Step::QueryGid && (is(System::NODEV) || is(System::NETUNREACH)) {
-                return Some(Cause::NetworkNamespace);
+                return Some(
+                    CauseId::NetnsGidMismatch
+                        .cause(Vec::new())
+                        .summary("the interface of the GID is not in this network namespace (use the host's network)"),
+                );
             }
             let is_unresolved = is(System::TIMEDOUT) || is(System::HOSTUNREACH);
-            unusable(situation).or_else(|| is_unresolved.then_some(Cause::AddressUnresolved))
+            unusable(situation).or_else(|| is_unresolved.then(|| CauseId::GidAddressUnresolved.cause(Vec::new())))
         }
         _ => None,
     }
@@ -56,8 +72,14 @@ pub fn unusable(situation: &Situation) -> Option<Cause> {
     if !situation.is_global || situation.gids.iter().any(|gid| gid.index == situation.gid_index) {
         return None;
     }
-    let usable = situation.gids.iter().filter(|gid| gid.is_routable()).map(|gid| gid.index).collect();
-    Some(Cause::GidUnusable { index: situation.gid_index, usable })
+    let index = situation.gid_index;
+    let routable = situation.gids.iter().filter(|gid| gid.is_routable());
+    let usable: Vec<String> = routable.map(|gid| gid.index.to_string()).collect();
+    let summary = match usable.is_empty() {
+        true => format!("slot {index} of the GID table is empty, and none is RoCE v2 and routable"),
+        false => format!("slot {index} of the GID table is empty; usable: {}", usable.join(", ")),
+    };
+    Some(CauseId::GidUnroutable.cause(Vec::new()).summary(summary))
 }
 
 #[cfg(test)]
@@ -87,8 +109,20 @@ mod tests {
         let beyond = Situation { gid_index: 9, ..situation() };
         let iwarp = Situation { transport: VerbsTransport::Iwarp, ..empty.clone() };
         let by_lid = Situation { is_global: false, ..empty.clone() };
-        let unusable = |index| Some(Cause::GidUnusable { index, usable: vec![1] });
-        let memlock = Some(Cause::MemlockLow { limit_bytes: 65536, wanted_bytes: 1 << 25 });
+        let unusable =
+            |index| Some((CauseId::GidUnroutable, format!("slot {index} of the GID table is empty; usable: 1")));
+        let memlock = Some((
+            CauseId::MemlockLow,
+            "memlock is limited to 65536 B, and 33554432 B are to be registered".to_owned(),
+        ));
+        let told = |id: CauseId, summary: &str| Some((id, summary.to_owned()));
+        let iwarp_mode = told(CauseId::ErdmaDriverNotCompat, "the device is in iWARP mode, not in compat mode");
+        let namespace = told(
+            CauseId::NetnsGidMismatch,
+            "the interface of the GID is not in this network namespace (use the host's network)",
+        );
+        let unresolved = told(CauseId::GidAddressUnresolved, CauseId::GidAddressUnresolved.info().title);
+        let of = |step, error: &StepError, situation| of(step, error, situation).map(|cause| (cause.id, cause.summary));
         for (step, error, situation, cause) in [
             (Step::RegMr, System::NOMEM, &limited, memlock.clone()),
             (Step::CreateQp, System::NOMEM, &limited, memlock),
@@ -100,16 +134,19 @@ mod tests {
             (Step::QueryGid, System::INVAL, &beyond, unusable(9)),
             (Step::ModifyToRtr, System::INVAL, &normal, None),
             (Step::ModifyToRtr, System::INVAL, &by_lid, None),
-            (Step::ModifyToRts, System::INVAL, &iwarp, Some(Cause::IwarpMode)),
-            (Step::ModifyToRtr, System::INVAL, &iwarp, Some(Cause::IwarpMode)),
-            (Step::ModifyToRtr, System::NODEV, &normal, Some(Cause::NetworkNamespace)),
-            (Step::ModifyToRtr, System::TIMEDOUT, &normal, Some(Cause::AddressUnresolved)),
+            (Step::ModifyToRts, System::INVAL, &iwarp, iwarp_mode.clone()),
+            (Step::ModifyToRtr, System::INVAL, &iwarp, iwarp_mode.clone()),
+            (Step::ModifyToRtr, System::NODEV, &normal, namespace),
+            (Step::ModifyToRtr, System::TIMEDOUT, &normal, unresolved),
             (Step::ModifyToInit, System::INVAL, &empty, None),
         ] {
             assert_eq!(of(step, &errno(error), situation), cause, "{step:?} {error:?}");
         }
         let completion = |status| StepError::Completion { status, text: String::new(), vendor_error: 0 };
-        assert_eq!(of(Step::PollCq, &completion(WC_RETRY_EXC_ERR), &normal), Some(Cause::NoAnswer));
+        assert_eq!(
+            of(Step::PollCq, &completion(WC_RETRY_EXC_ERR), &normal),
+            told(CauseId::DeviceUnanswered, CauseId::DeviceUnanswered.info().title)
+        );
         assert_eq!(of(Step::PollCq, &completion(4), &normal), None);
         assert_eq!(of(Step::PollCq, &StepError::Timeout { after_ms: 1 }, &normal), None);
     }

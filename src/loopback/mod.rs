@@ -10,8 +10,9 @@ mod pattern;
 mod transfer;
 pub mod verbs;
 
+use crate::diagnosis::{Cause, CauseId};
 use crate::facts::loopback::{
-    Cause, DeviceLoopback, LoopbackFailure, LoopbackReport, SCHEMA_VERSION, Step, StepError, VerbsTransport,
+    DeviceLoopback, LoopbackFailure, LoopbackReport, SCHEMA_VERSION, Step, StepError, VerbsTransport,
 };
 use crate::facts::run::LoadedLibrary;
 use crate::sysfs::{Tree, rdma};
@@ -134,10 +135,10 @@ pub fn run(options: &Options) -> LoopbackReport {
     devices.retain(|device| asked.is_empty() || asked.contains(&device.name));
     let missing: Vec<&str> = asked.iter().filter(|name| !known.contains(name)).map(String::as_str).collect();
     if (devices.is_empty() || !missing.is_empty()) && report.failure.is_none() {
-        let cause = if missing.is_empty() { Cause::NoDevice } else { Cause::NoSuchDevice { known } };
+        let cause = if missing.is_empty() { CauseId::NoVerbsDevice.cause(Vec::new()) } else { no_such_device(&known) };
         let detail = format!("no device {}", missing.join(", ")).trim_end().to_owned();
         let error = StepError::Other { detail };
-        report.failure = Some(LoopbackFailure { step: Step::DeviceList, error, cause: Some(cause) });
+        report.failure = Some(LoopbackFailure { step: Step::DeviceList, error, cause: Some(Box::new(cause)) });
     }
     report.devices = devices.into_iter().map(|device| try_device(device, options)).collect();
     report
@@ -175,7 +176,8 @@ fn list(progress: &Progress<Listed>) {
         }
         Err(errno) => {
             let (step, error) = (Step::DeviceList, verbs::errno_error(errno));
-            progress.found().failure = Some(LoopbackFailure { step, error, cause: Some(Cause::NoDevice) });
+            progress.found().failure =
+                Some(LoopbackFailure { step, error, cause: Some(Box::new(CauseId::NoVerbsDevice.cause(Vec::new()))) });
         }
     }
 }
@@ -186,13 +188,25 @@ fn unlisted(tree: &Tree<'_>, listed: &[DeviceLoopback]) -> Vec<DeviceLoopback> {
     found.retain(|name| listed.iter().all(|device| device.name != *name));
     let left_out = found.into_iter().map(|name| {
         let node = rdma::uverbs(tree, &name).unwrap_or_default();
-        let cause = node_problem(&node).unwrap_or(Cause::NoProvider);
+        let cause = node_problem(&node).unwrap_or_else(|| {
+            let cause = CauseId::VerbsProviderMissing.cause(Vec::new());
+            cause.summary("no provider of libibverbs knows the device")
+        });
         let error = StepError::Other { detail: format!("libibverbs does not list {name}") };
-        let failure = LoopbackFailure { step: Step::DeviceList, error, cause: Some(cause) };
+        let failure = LoopbackFailure { step: Step::DeviceList, error, cause: Some(Box::new(cause)) };
         let transport = VerbsTransport::Other;
         DeviceLoopback { name, node, transport, limits: None, failure: Some(failure), ports: Vec::new() }
     });
     left_out.collect()
+}
+
+/// None of the devices has the name.
+fn no_such_device(known: &[String]) -> Cause {
+    let summary = match known.is_empty() {
+        true => "there is no RDMA device".to_owned(),
+        false => format!("there is {}", known.join(", ")),
+    };
+    CauseId::NoSuchDevice.cause(Vec::new()).summary(summary)
 }
 
 /// What is wrong with a device's node, if anything.
@@ -200,10 +214,10 @@ fn node_problem(node: &str) -> Option<Cause> {
     let path = PathBuf::from(NODES).join(if node.is_empty() { "uverbs*" } else { node });
     let shown = path.display().to_string();
     if !path.exists() {
-        return Some(Cause::NodeMissing { path: shown });
+        return Some(CauseId::DeviceNotPermitted.cause(Vec::new()).summary(format!("{shown} is not there")));
     }
     let opened = fs::File::options().read(true).write(true).open(&path);
-    opened.err().map(|error| Cause::NodeRefused { path: shown, error: error.to_string() })
+    opened.err().map(|error| CauseId::DeviceNotPermitted.cause(Vec::new()).summary(format!("{shown}: {error}")))
 }
 
 fn try_device(device: DeviceLoopback, options: &Options) -> DeviceLoopback {
@@ -276,7 +290,11 @@ mod tests {
         assert_eq!((found[0].name.as_str(), found[0].node.as_str()), ("erdma_1", "uverbs77"));
         let failure = found[0].failure.as_ref().unwrap();
         assert_eq!(failure.step, Step::DeviceList);
-        assert_eq!(failure.cause, Some(Cause::NodeMissing { path: "/dev/infiniband/uverbs77".to_owned() }));
+        let cause = failure.cause.as_ref().unwrap();
+        assert_eq!(
+            (cause.id, cause.summary.as_str()),
+            (CauseId::DeviceNotPermitted, "/dev/infiniband/uverbs77 is not there")
+        );
     }
 
     #[test]

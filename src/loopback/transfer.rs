@@ -6,9 +6,10 @@ use super::counters::Before;
 use super::verbs::{self, Address, Batch, Context, Domain, Errno, Link, QueuePair, Region, Verbs};
 use super::{Options, Progress, ROOT, node_problem, pattern};
 use crate::devices::gid;
+use crate::diagnosis::{Cause, CauseId};
 use crate::facts::devices::Gid;
 use crate::facts::loopback::{
-    Cause, DeviceLimits, DeviceLoopback, GidChoice, LoopbackFailure, Path, PathLoopback, PortAttributes, PortLoopback,
+    DeviceLimits, DeviceLoopback, GidChoice, LoopbackFailure, Path, PathLoopback, PortAttributes, PortLoopback,
     SizeRow, Step, StepError, UsedGid, VerbsTransport,
 };
 use crate::facts::run::Failure;
@@ -70,7 +71,7 @@ pub fn run(progress: &Progressing, options: &Options, deadline: Instant) {
 }
 
 fn try_device(progress: &Progressing, options: &Options, deadline: Instant) -> Result<(), LoopbackFailure> {
-    let failed = |(step, error), cause| LoopbackFailure { step, error, cause };
+    let failed = |(step, error), cause: Option<Cause>| LoopbackFailure { step, error, cause: cause.map(Box::new) };
     let name = progress.found().name.clone();
     progress.at(Step::OpenLibrary);
     let verbs = Verbs::open()
@@ -182,14 +183,14 @@ impl Port<'_> {
     }
 
     fn fill(&self, found: &mut PortLoopback) -> Result<(), LoopbackFailure> {
-        let failed = |(step, error), cause| LoopbackFailure { step, error, cause };
+        let failed = |(step, error), cause: Option<Cause>| LoopbackFailure { step, error, cause: cause.map(Box::new) };
         let attributes = step(self.progress, Step::QueryPort, || self.context.query_port(self.port))
             .map_err(|error| failed(error, None))?;
         let described = port_attributes(&attributes);
         found.attributes = Some(described.clone());
         if attributes.state != verbs::PORT_ACTIVE {
             let error = StepError::Other { detail: "NCCL would leave the port out".to_owned() };
-            let cause = Cause::PortNotActive { state: described.state };
+            let cause = port_not_active(&described.state);
             return Err(failed((Step::QueryPort, error), Some(cause)));
         }
         let is_infiniband = attributes.link_layer == verbs::LINK_LAYER_INFINIBAND;
@@ -235,7 +236,7 @@ impl Port<'_> {
         loop {
             let now = self.context.query_port(self.port).ok()?;
             if now.state != verbs::PORT_ACTIVE {
-                return Some(Cause::PortNotActive { state: port_attributes(&now).state });
+                return Some(port_not_active(&port_attributes(&now).state));
             }
             if Instant::now() > deadline {
                 return None;
@@ -399,6 +400,10 @@ fn memlock() -> Option<u64> {
     let capabilities = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     let is_bound = capabilities >> CAP_IPC_LOCK & 1 == 0;
     getrlimit(Resource::Memlock).current.filter(|_| is_bound)
+}
+
+fn port_not_active(state: &str) -> Cause {
+    CauseId::PortDown.cause(Vec::new()).summary(format!("the port is not active but {state}"))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::text::write_every_finding;
 use super::{Style, visible};
+use crate::diagnosis::{Cause, Fault, GpuDirect, RdmaUse};
 use crate::explain::{Explanation, InputText, NcclState};
-use crate::logs::nccl::{Cause, Fault, GpuDirect, Phase, PluginState, RdmaReason, RdmaUse, RdmaVerdict};
+use crate::logs::nccl::{Phase, PluginState, RdmaReason, RdmaVerdict};
 use crate::logs::nccl_tests::{NcclTests, Table};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
@@ -189,7 +190,7 @@ fn write_verdict(out: &mut dyn Write, verdict: &RdmaVerdict) -> io::Result<()> {
         GpuDirect::Yes => "yes: every channel line through RDMA has /GDRDMA",
         GpuDirect::No => "no: RDMA goes through host memory, which is slower",
         GpuDirect::Mixed => "on some channels only",
-        GpuDirect::NotExercised => return Ok(()),
+        GpuDirect::NotExercised | GpuDirect::Unknown => return Ok(()),
     };
     line(out, "GPUDirect", direct)
 }

@@ -1,9 +1,10 @@
 //! The run of a preflight as reports show it: its facts, and the numbers that follow from them.
 
 use crate::checks::run::{average_busbw_gb_per_s, first_failure, rdma_use, say_failure, wrong_results};
-use crate::checks::{self, Bar, Blame, Finding, Verdict};
+use crate::checks::{self, Bar, Finding, Verdict};
+use crate::diagnosis::Fault;
+use crate::diagnosis::{GpuDirect, RdmaUse};
 use crate::facts::run::{AgentEnding, DataType, Ending, Measured, RunFacts};
-use crate::facts::run_evidence::{GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub struct RunReport {
     pub gpu_direct: GpuDirect,
     /// Who has to change something, where the verdict is `fail`; absent where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_fault: Option<Blame>,
+    pub at_fault: Option<Fault>,
     pub ranks: u32,
     /// Unweighted mean over all sizes and both placements, as nccl-tests forms it; absent where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,23 +149,23 @@ fn rows(run: &RunFacts) -> Vec<RowReport> {
 
 /// The image, where anything that failed is its, as every failed check of an image is; nobody, where one failure's fault is
 /// not known; else the host before the settings.
-fn at_fault(findings: &[Finding], bar: Bar) -> Option<Blame> {
+fn at_fault(findings: &[Finding], bar: Bar) -> Option<Fault> {
     let failed = findings.iter().filter(|finding| finding.weight(bar) == Verdict::Fail);
-    let blamed: Vec<Option<Blame>> = failed
+    let blamed: Vec<Option<Fault>> = failed
         .map(|finding| match checks::by_id(&finding.check) {
-            Some(check) if check.is_of_an_image() => Some(Blame::Image),
+            Some(check) if check.is_of_an_image() => Some(Fault::Image),
             Some(_) | None => finding.blame,
         })
         .collect();
-    let order = [Some(Blame::Image), None, Some(Blame::Host), Some(Blame::Settings)];
+    let order = [Some(Fault::Image), None, Some(Fault::Host), Some(Fault::Launch), Some(Fault::Job)];
     order.into_iter().find(|blame| blamed.contains(blame)).flatten()
 }
 
-pub(super) fn blame_words(blame: Blame) -> &'static str {
+pub(super) fn blame_words(blame: Fault) -> &'static str {
     match blame {
-        Blame::Image => "the image is at fault",
-        Blame::Host => "the host is at fault, not the image",
-        Blame::Settings => "the settings of the run are at fault, not the image",
+        Fault::Image => "the image is at fault",
+        Fault::Host => "the host is at fault, not the image",
+        Fault::Launch | Fault::Job => "the settings of the run are at fault, not the image",
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn whose_fault_it_is() {
-        use Blame::{Host, Image, Settings};
+        use Fault::{Host, Image, Launch};
         let finding = |check: &str, blame| Finding {
             check: check.into(),
             severity: Severity::Required,
@@ -187,8 +188,8 @@ mod tests {
         };
         for (found, fault) in [
             (vec![], None),
-            (vec![("memlock", Some(Settings)), ("rdma-devices", Some(Host))], Some(Host)),
-            (vec![("memlock", Some(Settings))], Some(Settings)),
+            (vec![("memlock", Some(Launch)), ("rdma-devices", Some(Host))], Some(Host)),
+            (vec![("memlock", Some(Launch))], Some(Launch)),
             (vec![("ranks-complete", None), ("rdma-devices", Some(Host))], None),
             (vec![("ranks-complete", None), ("nccl-loaded", Some(Image))], Some(Image)),
             (vec![("ofed-packages", None), ("rdma-devices", Some(Host))], Some(Image)),

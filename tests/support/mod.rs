@@ -1,15 +1,25 @@
 //! What the integration tests share: the program under test, the rig, and honest skipping.
 
-#![allow(dead_code)]
-
-#[path = "skipping.rs"]
-mod skipping;
+pub mod docker;
+pub mod image_fixture;
+pub mod oci_fixture;
+pub mod own_process;
+pub mod readelf;
+pub mod run_fixture;
+pub mod schema;
+pub mod skipping;
+pub mod standin;
+pub mod sysfs_fixture;
+pub mod tls_registry;
+pub mod unruly_server;
+pub mod wheels;
 
 pub use skipping::say_skipped;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const BASE: &str = "rdmaprep-test/base:latest";
 pub const OFED: &str = "rdmaprep-test/ofed:latest";
@@ -168,7 +178,9 @@ impl Names {
     }
 
     pub fn unique(&mut self, label: &str) -> String {
-        let name = format!("rdmaprep-test/{label}:{}", std::process::id());
+        static COUNTER: AtomicU32 = AtomicU32::new(1);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rdmaprep-test/{label}:{}-{number}", std::process::id());
         self.names.push(name.clone());
         name
     }

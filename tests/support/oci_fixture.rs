@@ -1,8 +1,6 @@
 //! Writes images in the layouts that exist: blobs, manifests and indexes made by hand, so that each can be broken.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
-use crate::image_fixture::{sha256, tar_of};
+use super::image_fixture::{sha256, tar_of};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,7 +1,5 @@
 //! What the loader will ask of a file, as `readelf` of binutils says (which comes with the C compiler).
 
-#![allow(dead_code)]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -5,6 +5,7 @@
 
 #![allow(dead_code)]
 
+use rdmaprep::diagnosis::{Cause, CauseId, GpuDirect, RdmaUse};
 use rdmaprep::facts::run::*;
 use rdmaprep::facts::run_evidence::*;
 use std::collections::BTreeMap;
@@ -33,14 +34,8 @@ pub fn row(size_bytes: u64, out_of_place_us: f64, in_place_us: f64) -> Row {
     }
 }
 
-pub fn cause(id: &str, is_image_at_fault: bool) -> Cause {
-    Cause {
-        id: id.into(),
-        summary: format!("what {id} means"),
-        evidence: vec![format!("line of {id}")],
-        remedy: format!("remedy of {id}"),
-        is_image_at_fault,
-    }
+pub fn cause(id: CauseId) -> Cause {
+    id.cause(vec![format!("line of {id}")]).summary(format!("what {id} means")).remedy(format!("remedy of {id}"))
 }
 
 pub fn warning(rank: u32, line: &str) -> RankLine {

@@ -1,7 +1,5 @@
 //! JSON against the schemas of `schemas/` and `tests/data`.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use jsonschema::Validator;
 use serde_json::Value;
 use std::path::Path;

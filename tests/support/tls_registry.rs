@@ -1,6 +1,6 @@
 //! Debian's `docker-registry` with TLS and a password on a loopback port, and a hand-made push over its HTTP API.
 
-use crate::oci_fixture::{Parts, blob_name};
+use super::oci_fixture::{Parts, blob_name};
 use crate::support::say_skipped;
 use serde_json::Value;
 use std::io::Write;

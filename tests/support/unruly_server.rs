@@ -1,6 +1,6 @@
 //! A registry of one repository without TLS that does what a test tells it to do wrong.
 
-use crate::oci_fixture::{Parts, blob_name, digest};
+use super::oci_fixture::{Parts, blob_name, digest};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,7 +1,8 @@
 //! Checks of the devices as a whole: there, as many as should be, in the right mode, with nodes that can be opened.
 
 use super::{HostSubject, Judged, count, names};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::Fault;
 use crate::facts::devices::{Access, Hca, Transport};
 use crate::facts::run::Failure;
 use crate::nccl_settings::InterfaceFilter;
@@ -35,7 +36,7 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
     } else {
         format!("the device is there, and its driver is not: modprobe {driver}; dmesg says why it does not take it")
     };
-    Ok(Outcome::fail(summary).evidence(lines).remedy(remedy).blame(Blame::Host))
+    Ok(Outcome::fail(summary).evidence(lines).remedy(remedy).blame(Fault::Host))
 }
 
 pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
@@ -83,7 +84,7 @@ pub fn judge_nic_count(
     Outcome::fail(format!("{said}, and {expected} should be there{because}"))
         .evidence(lines)
         .remedy(remedy)
-        .blame(Blame::Host)
+        .blame(Fault::Host)
 }
 
 /// Whether a device speaks iWARP, which NCCL cannot use, though it lists the device as RoCE. `None`: nothing says.
@@ -130,7 +131,7 @@ pub fn driver_mode(subject: &HostSubject<'_>) -> Judged {
             "on the host: echo 'options {driver} compat_mode=Y' > /etc/modprobe.d/{driver}.conf; modprobe -r {driver}; modprobe {driver} \
              (ACK: preferDriver ofed)"
         ))
-        .blame(Blame::Host));
+        .blame(Fault::Host));
     }
     let unclear: Vec<&Hca> = own.iter().copied().filter(|device| is_iwarp(device).is_none()).collect();
     if !unclear.is_empty() {
@@ -149,7 +150,7 @@ pub fn uverbs(subject: &HostSubject<'_>) -> Judged {
     };
     Ok(Outcome::fail(format!("{} has no uverbs node: programs cannot open it", device.name))
         .remedy("on the host: modprobe ib_uverbs")
-        .blame(Blame::Host))
+        .blame(Fault::Host))
 }
 
 fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
@@ -173,7 +174,7 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
                 "in a container: docker run {} --device /dev/infiniband/rdma_cm; on a host: run it as root, or udev's rules of rdma-core",
                 paths.join(" ")
             ))
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     if nodes().any(|(_, node)| node.access == Access::NotCaptured) {
         return Err(Outcome::unknown("the captured tree has no /dev"));
@@ -185,7 +186,7 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
         return Ok(Outcome::warn(format!("every device can be opened, and {} cannot: librdmacm needs it", cm.path))
             .evidence(cm.error.iter().cloned())
             .remedy("docker run --device /dev/infiniband/rdma_cm; on a host: modprobe rdma_ucm")
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     Ok(Outcome::pass("every device's node can be opened").evidence(lines))
 }
@@ -201,7 +202,7 @@ pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
     let remedy =
         "install the vendor's libibverbs and providers here; containers bring their own (rdmaprep check IMAGE)";
     let warn = |summary: String| {
-        Ok(Outcome::warn(summary).evidence(probe.warnings.iter().cloned()).remedy(remedy).blame(Blame::Host))
+        Ok(Outcome::warn(summary).evidence(probe.warnings.iter().cloned()).remedy(remedy).blame(Fault::Host))
     };
     match &probe.failure {
         Some(Failure::LibraryMissing { library, detail }) => {
@@ -255,15 +256,15 @@ pub fn hca_names(subject: &HostSubject<'_>) -> Judged {
         format!("the target sets NCCL_IB_HCA={preset}, which leaves {} out", left.join(", "))
     };
     let outcome = if refused.len() == ports.len() { Outcome::fail(summary) } else { Outcome::warn(summary) };
-    Ok(outcome.remedy(format!("set NCCL_IB_HCA={names} in the job")).blame(Blame::Settings))
+    Ok(outcome.remedy(format!("set NCCL_IB_HCA={names} in the job")).blame(Fault::Job))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::host::testing::*;
     use crate::devices::load_captured;
+    use crate::diagnosis::Fault::*;
     use crate::facts::devices::*;
     use crate::facts::run::{Failure, VerbsDevice, VerbsProbe};
 
@@ -391,10 +392,10 @@ mod tests {
         let mut facts = good();
         facts.rdma_devices[0].name = "rocep26s0".into();
         let words = ["leaves rocep26s0 out", "NCCL_IB_HCA=rocep26s0,erdma_1"];
-        expect(&found(&facts, "host-hca-names"), Warn, Some(Settings), &words);
+        expect(&found(&facts, "host-hca-names"), Warn, Some(Job), &words);
         facts.rdma_devices[1].name = "rocep156s0".into();
         let words = ["hca-filter-matches-nothing", "NCCL_IB_HCA=rocep26s0,rocep156s0"];
-        expect(&found(&facts, "host-hca-names"), Fail, Some(Settings), &words);
+        expect(&found(&facts, "host-hca-names"), Fail, Some(Job), &words);
         expect(&found(&facts, "host-devices"), Pass, None, &["rocep26s0, rocep156s0"]);
         expect(&found_for(&facts, "host-hca-names", "ecs"), Skip, None, &[]);
     }

@@ -163,7 +163,7 @@ pub mod testing {
                 for finding in findings(&load_captured(tree.root()), target, Some(3)) {
                     let is_fault = matches!(finding.status, Status::Fail | Status::Warn);
                     let is_right = match finding.blame {
-                        Some(crate::checks::Blame::Image) => false,
+                        Some(crate::checks::Fault::Image) => false,
                         Some(_) => is_fault,
                         None => !is_fault,
                     };

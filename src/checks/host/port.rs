@@ -1,7 +1,8 @@
 //! Checks of ports: up, with a GID that two hosts can talk with, an MTU and a partition that work.
 
 use super::{HostSubject, Judged, say_port};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::Fault;
 use crate::facts::devices::{Gid, Hca, HcaPort, Maker};
 
 /// MTUs of the interface with which eRDMA keeps the order that NCCL's protocol LL128 rests on: with jumbo frames, and
@@ -27,7 +28,7 @@ pub fn states(subject: &HostSubject<'_>) -> Judged {
         return Ok(outcome
             .evidence(down.iter().map(|(device, port)| say_state(device, port)))
             .remedy(format!("on the host: ip link set {interface} up, and give it an address: dhclient {interface}"))
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     if let Some((device, port)) = ports.iter().find(|(_, port)| port.state.is_none()) {
         return Err(Outcome::unknown(format!("the state of {} cannot be read", say_port(device, port))));
@@ -79,7 +80,7 @@ pub fn gids(subject: &HostSubject<'_>) -> Judged {
         return Ok(Outcome::fail(format!("gid-unroutable: of {} NCCL takes {taken}", say_port(device, port)))
             .evidence(lines())
             .remedy(format!("set NCCL_IB_GID_INDEX={index} in the job"))
-            .blame(Blame::Settings));
+            .blame(Fault::Job));
     }
     let indices: Vec<String> = ports
         .iter()
@@ -112,7 +113,7 @@ fn no_routable(device: &Hca, port: &HcaPort) -> Option<Judged> {
         .remedy(format!(
             "on the host: give {interface} an IPv4 address (dhclient {interface}); the kernel makes the GID of it"
         ))
-        .blame(Blame::Host)))
+        .blame(Fault::Host)))
 }
 
 /// Case D08: the index that the target sets is right only if the table says so.
@@ -135,7 +136,7 @@ fn wrong_preset(subject: &HostSubject<'_>, ports: &[(&Hca, &HcaPort)]) -> Option
             Gid::describe(port.gid(index))
         ))
         .remedy(remedy)
-        .blame(Blame::Settings),
+        .blame(Fault::Job),
     )
 }
 
@@ -170,7 +171,7 @@ pub fn mtu(subject: &HostSubject<'_>) -> Judged {
         .remedy(format!(
             "on the host: ip link set {interface} mtu {plain} ({jumbo} where the instance has jumbo frames); or NCCL_PROTO=^LL128 in the job"
         ))
-        .blame(Blame::Host));
+        .blame(Fault::Host));
     }
     if let Some((device, port)) = ports.iter().find(|(_, port)| mtu(port).is_none()) {
         return Err(Outcome::unknown(say(device, port)).evidence(lines));
@@ -182,7 +183,7 @@ pub fn mtu(subject: &HostSubject<'_>) -> Judged {
         )
         .evidence(lines)
         .remedy("on the host: give all of them the same MTU, that of the network")
-        .blame(Blame::Host));
+        .blame(Fault::Host));
     }
     Ok(Outcome::pass(say(ports[0].0, ports[0].1)).evidence(lines))
 }
@@ -219,15 +220,15 @@ pub fn pkey(subject: &HostSubject<'_>) -> Judged {
     Ok(Outcome::warn(format!("{} has partition key {first} at index 0, which NCCL uses", say_port(device, port)))
         .evidence(keys)
         .remedy(remedy)
-        .blame(Blame::Settings))
+        .blame(Fault::Job))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::host::testing::*;
     use crate::devices::load_captured;
+    use crate::diagnosis::Fault::*;
 
     const PORT: &str = "sys/class/infiniband/erdma_1/ports/1";
 
@@ -279,14 +280,14 @@ mod tests {
             "NCCL_IB_GID_INDEX=1, which on erdma_0 port 1 is RoCE v2, link-local",
             "NCCL_IB_GID_INDEX=3 in",
         ];
-        expect(&found(&facts, "host-gid"), Fail, Some(Settings), &words);
+        expect(&found(&facts, "host-gid"), Fail, Some(Job), &words);
         // Without the preset NCCL finds it.
         expect(&found_for(&facts, "host-gid", "ecs"), Pass, None, &["erdma_0: 3, erdma_1: 3"]);
         // Another index on each device.
         let tree = SysTree::erdma();
         tree.gid(PORT, 1, local, "RoCE v2", "eth2").gid(PORT, 2, mapped, "RoCE v2", "eth2");
         let words = ["on erdma_1 port 1 is RoCE v2, link-local", "NCCL_IB_GID_INDEX=-1"];
-        expect(&found(&load_captured(tree.root()), "host-gid"), Fail, Some(Settings), &words);
+        expect(&found(&load_captured(tree.root()), "host-gid"), Fail, Some(Job), &words);
     }
 
     #[test]
@@ -311,7 +312,7 @@ mod tests {
             tree.gid(&SysTree::port_of("mlx5_3"), index, "2001:0db8:0000:0000:0000:0000:0000:0007", kind, "eth3");
         }
         let words = ["of mlx5_3 port 1 NCCL takes RoCE v1, link-local", "NCCL_IB_GID_INDEX=3"];
-        expect(&found_for(&load_captured(tree.root()), "host-gid", "cce"), Fail, Some(Settings), &words);
+        expect(&found_for(&load_captured(tree.root()), "host-gid", "cce"), Fail, Some(Job), &words);
         let infiniband = load_captured(SysTree::infiniband().root());
         expect(&found_for(&infiniband, "host-gid", "cce"), Skip, None, &["InfiniBand"]);
     }
@@ -352,7 +353,7 @@ mod tests {
     fn case_d19_partition_keys() {
         let tree = SysTree::infiniband();
         let words = ["mlx5_0 port 1 has partition key 0x8123 at index 0", "NCCL_IB_PKEY=1", "1: 0xffff"];
-        expect(&found_for(&load_captured(tree.root()), "host-pkey", "cce"), Warn, Some(Settings), &words);
+        expect(&found_for(&load_captured(tree.root()), "host-pkey", "cce"), Warn, Some(Job), &words);
         let keys = "sys/class/infiniband/mlx5_0/ports/1/pkeys";
         tree.file(&format!("{keys}/0"), "0xffff\n");
         expect(&found_for(&load_captured(tree.root()), "host-pkey", "cce"), Pass, None, &[]);

@@ -1,7 +1,8 @@
 //! Checks of what the devices need of the rest of the host: locked memory, peer memory, parameters of drivers.
 
 use super::{HostSubject, Judged};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::Fault;
 use crate::facts::devices::Maker;
 use crate::units::Bytes;
 
@@ -22,7 +23,7 @@ pub fn memlock(subject: &HostSubject<'_>) -> Judged {
             "docker run --ulimit memlock=-1 --cap-add IPC_LOCK (in Kubernetes: LimitMEMLOCK=infinity of containerd); without a \
              container: memlock unlimited in /etc/security/limits.conf",
         )
-        .blame(Blame::Host)),
+        .blame(Fault::Host)),
     }
 }
 
@@ -47,7 +48,7 @@ pub fn peer_memory(subject: &HostSubject<'_>) -> Judged {
     };
     Ok(Outcome::warn(format!("peer-memory-missing: nvidia_peermem is not loaded{rest}"))
         .remedy("on the host: modprobe nvidia_peermem (it is part of NVIDIA's driver, and for eRDMA needs OFED)")
-        .blame(Blame::Host))
+        .blame(Fault::Host))
 }
 
 /// Congestion control of eRDMA by number (elastic-rdma-drivers, `kernel/src/erdma_hw.h`).
@@ -80,7 +81,7 @@ pub fn parameters(subject: &HostSubject<'_>) -> Judged {
             Ok(Outcome::warn(format!("default_cc={other} ({name}): the vendor sets 4 (MPCC) for compat mode"))
                 .evidence(lines)
                 .remedy("on the host: options erdma compat_mode=Y default_cc=4 in /etc/modprobe.d/erdma.conf, and load the module anew")
-                .blame(Blame::Host))
+                .blame(Fault::Host))
         }
         None => Err(Outcome::unknown(format!("default_cc={value} is no number"))),
     }
@@ -88,10 +89,10 @@ pub fn parameters(subject: &HostSubject<'_>) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::host::testing::*;
     use crate::devices::load_captured;
+    use crate::diagnosis::Fault::*;
 
     #[test]
     fn locked_memory() {

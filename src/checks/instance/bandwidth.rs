@@ -3,7 +3,8 @@
 //! A figure of two hosts is no measure for one host: there the ranks meet over NVLink, or over a NIC's way back to itself.
 
 use super::{InstanceSubject, Measured, say_size};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::Fault;
 use crate::targets::{Baseline, BaselineRow, Comparison, Measurement, all_baselines, compare};
 
 /// From this part of a document's figure on a run is as good: the two figures that the vendor publishes for 2 × 8 ranks at
@@ -70,7 +71,7 @@ fn judge(measured: &Measurement, baseline: &Baseline, row: &BaselineRow, ratio: 
         Outcome::pass(summary)
     } else {
         let outcome = if ratio >= FAIL_BELOW { Outcome::warn(summary) } else { Outcome::fail(summary) };
-        outcome.blame(Blame::Host).remedy(format!(
+        outcome.blame(Fault::Host).remedy(format!(
             "rdmaprep devices --check on every host: NICs, ports, MTU, peer memory; then compare settings: {}",
             baseline.settings_text()
         ))
@@ -118,7 +119,7 @@ pub fn line_rate(subject: &InstanceSubject<'_>) -> Option<Outcome> {
             .remedy(
                 "look at the channels in NCCL's log (rdmaprep explain LOG), and name the type that the hosts are of",
             )
-            .blame(Blame::Settings),
+            .blame(Fault::Launch),
     )
 }
 
@@ -126,10 +127,10 @@ pub fn line_rate(subject: &InstanceSubject<'_>) -> Option<Outcome> {
 mod tests {
     use super::super::testing::findings;
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Finding;
     use crate::checks::Status::*;
     use crate::checks::run::testing::{expect, good_run, row};
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::RunFacts;
     use crate::targets::Layout;
 
@@ -228,7 +229,7 @@ mod tests {
         expect(&at(EBMGN8V, 2, 14.51), Pass, None, &["62 Gbit/s into each host at least, of 160"]);
         // A tree over two hosts may have a bus bandwidth beyond the line rate: 20 GB/s are 160 Gbit/s.
         expect(&at(EBMGN8V, 2, 30.0), Pass, None, &["128 Gbit/s"]);
-        expect(&at(EBMGN8V, 2, 300.0), Warn, Some(Settings), &["the data did not go through its NICs alone"]);
+        expect(&at(EBMGN8V, 2, 300.0), Warn, Some(Launch), &["the data did not go through its NICs alone"]);
         expect(&at(EBMGN8V, 1, 300.0), Skip, None, &["within one host"]);
         expect(&at("ebmgn7v.32xlarge", 2, 300.0), Skip, None, &["no document gives the bandwidth"]);
     }

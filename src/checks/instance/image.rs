@@ -1,8 +1,9 @@
 //! What a type asks of the image, and whether the platform has the type at all.
 
 use super::InstanceSubject;
+use crate::checks::Outcome;
 use crate::checks::settings::{MOST_DEVICES, Set, effective};
-use crate::checks::{Blame, Outcome};
+use crate::diagnosis::Fault;
 use crate::nccl_settings::InterfaceFilter;
 
 pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
@@ -22,7 +23,7 @@ pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
         ))
         .evidence([format!("list: {}", source.say())])
         .remedy("rdmaprep targets shows which types each platform lists; the platform's console has the last word")
-        .blame(Blame::Settings),
+        .blame(Fault::Launch),
     )
 }
 
@@ -49,7 +50,7 @@ pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
         Some(other) => Outcome::warn(format!("{said}, and {name} is of generation {other}"))
             .evidence([image.to_owned()])
             .remedy("rdmaprep build makes an image for eRDMA from one whose CUDA is right for the type's GPUs")
-            .blame(Blame::Image),
+            .blame(Fault::Image),
         None => Outcome::unknown(format!("{said}; the generation of {name} is not in its name")),
     })
 }
@@ -90,7 +91,7 @@ pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
             Outcome::fail(format!("{said} leaves out all that {name} has, {}: NCCL would use TCP", left.join(", ")))
                 .evidence([of_type])
                 .remedy(format!("ENV {NAME}={driver}"))
-                .blame(Blame::Image),
+                .blame(Fault::Image),
         );
     }
     if left.len() == all.len() {
@@ -105,7 +106,7 @@ pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
         ))
         .evidence([of_type])
         .remedy(format!("ENV {NAME}={driver}"))
-        .blame(Blame::Image),
+        .blame(Fault::Image),
     )
 }
 
@@ -118,11 +119,11 @@ pub(super) fn nics_text(count: u32) -> String {
 mod tests {
     use super::super::Measured;
     use super::super::testing::findings;
-    use crate::checks::Blame::*;
     use crate::checks::Finding;
     use crate::checks::Status::*;
     use crate::checks::run::testing::expect;
     use crate::checks::testing::good;
+    use crate::diagnosis::Fault::*;
     use crate::facts::{ImageFacts, NcclSetting};
 
     fn found(facts: &ImageFacts, of: (&str, &str), check: &str) -> Finding {
@@ -134,7 +135,7 @@ mod tests {
         let listed = |of| found(&good(), of, "instance-listed");
         expect(&listed(("pai-dlc", "ebmgn8v.48xlarge")), Pass, None, &["ecs.ebmgn8v.48xlarge", "www.alibabacloud.com"]);
         let words = ["not among the types that Alibaba PAI-DLC lists", "known to ecs, ack"];
-        expect(&listed(("pai-dlc", "ebmgn9gc.64xlarge")), Warn, Some(Settings), &words);
+        expect(&listed(("pai-dlc", "ebmgn9gc.64xlarge")), Warn, Some(Launch), &words);
         // No page of these has a list.
         for target in ["ecs", "ack"] {
             expect(&listed((target, "ebmgn8v.48xlarge")), Skip, None, &["no document lists the types"]);

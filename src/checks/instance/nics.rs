@@ -33,10 +33,10 @@ pub fn count(subject: &InstanceSubject<'_>) -> Option<Outcome> {
 mod tests {
     use super::super::Measured;
     use super::super::testing::findings;
-    use crate::checks::Blame::*;
     use crate::checks::Finding;
     use crate::checks::Status::*;
     use crate::checks::run::testing::{expect, good_run};
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::RunFacts;
 
     fn found(run: &RunFacts, name: &str) -> Finding {

@@ -1,7 +1,8 @@
 //! Checks of how the container came up: start, network mode.
 
-use super::{Judged, RunSubject, blame_of};
-use crate::checks::{Blame, Outcome};
+use super::{Judged, RunSubject};
+use crate::checks::Outcome;
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::run::{Ending, StartFailure};
 
 /// The smallest part of an engine's message that says why: its last line, without the names of what passed it on.
@@ -27,7 +28,7 @@ pub fn container_start(subject: &RunSubject<'_>) -> Judged {
         [] => Outcome::pass(summary),
         given_up => Outcome::warn(format!("{summary}; the engine refused a part of what was asked"))
             .evidence(given_up.iter().cloned())
-            .blame(Blame::Host),
+            .blame(Fault::Host),
     })
 }
 
@@ -39,7 +40,7 @@ fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> 
             "nvidia-toolkit-missing: the engine has no driver for GPUs; the NVIDIA container toolkit is not installed on \
              the host, or the engine does not know of it"
                 .to_owned(),
-            Blame::Host,
+            Fault::Host,
         )
         .remedy(
             "on the host: apt-get install -y nvidia-container-toolkit && nvidia-ctk runtime configure --runtime=docker \
@@ -47,20 +48,20 @@ fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> 
         ),
         StartFailure::DriverTooOld => driver_too_old(subject, message),
         StartFailure::CdiDeviceUnknown => {
-            fail("no CDI specification of the host names the device that was asked for".to_owned(), Blame::Host)
+            fail("no CDI specification of the host names the device that was asked for".to_owned(), Fault::Host)
                 .remedy("on the host: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml")
         }
         StartFailure::DeviceMissing => fail(
             "the host has not all of the devices and directories that were to be passed".to_owned(),
-            Blame::Host,
+            Fault::Host,
         )
         .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of what is missing"),
         StartFailure::NoLoader => match entrypoint_of(message) {
-            Some(program) => fail(format!("the image's entrypoint cannot be started: {program}"), Blame::Image)
+            Some(program) => fail(format!("the image's entrypoint cannot be started: {program}"), Fault::Image)
                 .remedy("mend ENTRYPOINT in the image, or leave --keep-entrypoint out"),
             None => fail(
                 "the image has no dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
-                Blame::Image,
+                Fault::Image,
             )
             .remedy("start from an image with glibc; musl and distroless static images cannot run NCCL either"),
         },
@@ -99,7 +100,7 @@ fn driver_too_old(subject: &RunSubject<'_>, message: &str) -> Outcome {
     Outcome::fail(format!("driver-too-old: the image needs {need}, and {have}"))
         .evidence(evidence.chain(asked))
         .remedy("update the host's GPU driver, or use an image with an older CUDA")
-        .blame(Blame::Host)
+        .blame(Fault::Host)
 }
 
 fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> Judged {
@@ -108,7 +109,7 @@ fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> 
     if out_of_memory {
         return Ok(Outcome::fail(format!("{summary}: the kernel killed it for memory"))
             .evidence(lines())
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     if let Some(outcome) = agent_does_not_load(last_lines) {
         return Ok(outcome.evidence(lines()));
@@ -134,11 +135,11 @@ pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
                 "this rdmaprep was built for glibc {major}.{minor}, and the image's is older: that says nothing of the image"
             ))
             .remedy(REMEDY)
-            .blame(Blame::Settings)
+            .blame(Fault::Launch)
         } else {
             Outcome::fail("the image's C library is older than glibc 2.17, which the agent needs")
                 .remedy("base the image on a distribution of 2013 or later")
-                .blame(Blame::Image)
+                .blame(Fault::Image)
         });
     }
     let missing = last_lines.iter().find_map(|line| {
@@ -150,7 +151,7 @@ pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
             "this rdmaprep needs {missing}, which the image does not have: that says nothing of the image"
         ))
         .remedy(REMEDY)
-        .blame(Blame::Settings),
+        .blame(Fault::Launch),
     )
 }
 
@@ -164,11 +165,11 @@ pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
         return Ok(Outcome::pass("the container shares the host's network"));
     }
     let remedy = "docker run --network host (in Kubernetes: hostNetwork: true)";
-    if let Some(cause) = subject.cause(&["netns-gid-mismatch", "no-ip-interface"]) {
+    if let Some(cause) = subject.cause(&[CauseId::NetnsGidMismatch, CauseId::NoIpInterface]) {
         return Ok(Outcome::fail(format!("{}: {}; the container is on {network}", cause.id, cause.summary))
             .evidence(cause.evidence.iter().cloned())
             .remedy(remedy)
-            .blame(if cause.is_image_at_fault { blame_of(cause) } else { Blame::Settings }));
+            .blame(cause.fault));
     }
     // The GIDs of a RoCE device are its interface's addresses, and that interface is in the host's namespace.
     if let Some(line) = subject.warned(&["ibv_modify_qp failed with error No such device"]) {
@@ -177,18 +178,18 @@ pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
         ))
         .evidence([super::say_line(line)])
         .remedy(remedy)
-        .blame(Blame::Settings));
+        .blame(Fault::Launch));
     }
     Ok(Outcome::warn(format!("the container is on {network}, where the addresses of the host's RDMA devices are not"))
         .remedy(remedy)
-        .blame(Blame::Settings))
+        .blame(Fault::Launch))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::testing::*;
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::*;
 
     #[test]
@@ -252,13 +253,13 @@ mod tests {
         expect(
             &found(&run, "container-start"),
             Fail,
-            Some(Settings),
+            Some(Launch),
             &["glibc 2.34", "make dist", "nothing of the image"],
         );
         expect(&found(&run, "ranks-complete"), Unknown, None, &["did not start"]);
         let missing = "/rdmaprep/agent: error while loading shared libraries: libgcc_s.so.1: cannot open shared object file: No such file or directory";
         run.ending = ended(false, missing);
-        expect(&found(&run, "container-start"), Fail, Some(Settings), &["needs libgcc_s.so.1", "--agent FILE"]);
+        expect(&found(&run, "container-start"), Fail, Some(Launch), &["needs libgcc_s.so.1", "--agent FILE"]);
         run.ending = ended(true, "");
         expect(&found(&run, "container-start"), Fail, Some(Host), &["for memory"]);
         run.ending = ended(false, "what is this");
@@ -277,7 +278,7 @@ mod tests {
         let mut run = good_run();
         expect(&found(&run, "network-mode"), Pass, None, &[]);
         run.launch.network = "bridge".into();
-        expect(&found(&run, "network-mode"), Warn, Some(Settings), &["--network host"]);
+        expect(&found(&run, "network-mode"), Warn, Some(Launch), &["--network host"]);
         run.launch.network.clear();
         expect(&found(&run, "network-mode"), Unknown, None, &[]);
     }

@@ -1,7 +1,8 @@
 //! Checks of GPUs, libcuda and driver as the container has them.
 
-use super::{Judged, RunSubject, blame_of, count};
-use crate::checks::{Blame, Outcome};
+use super::{Judged, RunSubject, count};
+use crate::checks::Outcome;
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::DriverLibraryKind;
 use crate::facts::run::{AgentEnding, Ending, Failure, GpuProbe, Origin};
 use crate::versions::{CudaVersion, parse_cuda_version};
@@ -34,7 +35,7 @@ fn gpus_were_passed(subject: &RunSubject<'_>) -> Result<bool, Outcome> {
 
 fn not_passed(subject: &RunSubject<'_>) -> Outcome {
     let launch = &subject.run.launch;
-    let blame = if launch.gpu_access == "none" { Blame::Settings } else { Blame::Host };
+    let blame = if launch.gpu_access == "none" { Fault::Launch } else { Fault::Host };
     Outcome::fail(format!("the GPUs were not passed into the container: it has no {CONTROL_NODE}"))
         .evidence([format!("GPU access: {} ({})", launch.gpu_access, launch.gpu_access_reason)])
         .remedy("docker run --gpus all, with the NVIDIA container toolkit on the host")
@@ -55,7 +56,7 @@ pub(super) fn driver_fault(subject: &RunSubject<'_>, code: Option<i32>, text: &s
                 which(subject)
             ))
             .remedy("update the host's GPU driver, or use an image with an older CUDA")
-            .blame(Blame::Host),
+            .blame(Fault::Host),
         );
     }
     if is(803, "unsupported display driver / cuda driver combination")
@@ -71,7 +72,7 @@ pub(super) fn driver_fault(subject: &RunSubject<'_>, code: Option<i32>, text: &s
                 which(subject)
             ))
             .remedy("update the host's GPU driver, or use an image with the driver's CUDA or an older one")
-            .blame(Blame::Host),
+            .blame(Fault::Host),
         );
     }
     None
@@ -103,7 +104,7 @@ fn forward_compatibility(subject: &RunSubject<'_>) -> Outcome {
         ))
         .evidence(loaded.into_iter().chain(compat))
         .remedy("take the compat directory off the loader's path (LD_LIBRARY_PATH, /etc/ld.so.conf.d), or update the host's driver")
-        .blame(Blame::Image);
+        .blame(Fault::Image);
     }
     Outcome::fail(format!(
         "the driver's libraries and the host's kernel module{} are of different versions",
@@ -111,7 +112,7 @@ fn forward_compatibility(subject: &RunSubject<'_>) -> Outcome {
     ))
     .evidence(loaded.map(|path| format!("loaded: {path}")))
     .remedy("on the host: reload the nvidia modules or restart it, after a driver update; then nvidia-ctk cdi generate")
-    .blame(Blame::Host)
+    .blame(Fault::Host)
 }
 
 fn is_compat(path: &str) -> bool {
@@ -125,10 +126,10 @@ fn in_container<'a>(subject: &RunSubject<'a>, name: &str) -> Option<(&'a str, Op
     Some((value.as_str(), set.map(|variable| variable.origin)))
 }
 
-fn blame_for(origin: Option<Origin>) -> Blame {
+fn blame_for(origin: Option<Origin>) -> Fault {
     match origin {
-        Some(Origin::Image) => Blame::Image,
-        Some(Origin::Preset | Origin::User | Origin::Run) | None => Blame::Settings,
+        Some(Origin::Image) => Fault::Image,
+        Some(Origin::Preset | Origin::User | Origin::Run) | None => Fault::Job,
     }
 }
 
@@ -154,7 +155,7 @@ pub fn gpu_visible(subject: &RunSubject<'_>) -> Judged {
             if *code == 100 {
                 return Ok(no_device(subject).evidence([said]));
             }
-            let outcome = Outcome::fail(format!("CUDA cannot be started: {said}")).blame(Blame::Host);
+            let outcome = Outcome::fail(format!("CUDA cannot be started: {said}")).blame(Fault::Host);
             // CUDA_ERROR_SYSTEM_NOT_READY
             Ok(if *code == 802 {
                 outcome.remedy("on the host: systemctl start nvidia-fabricmanager")
@@ -189,7 +190,7 @@ fn no_device(subject: &RunSubject<'_>) -> Outcome {
         Outcome::fail("the GPUs' device nodes cannot be opened")
             .remedy("docker run --gpus all, or --device for each of the nodes: the device cgroup refuses them")
     };
-    outcome.evidence(closed).blame(Blame::Host)
+    outcome.evidence(closed).blame(Fault::Host)
 }
 
 fn hides_all(value: &str) -> bool {
@@ -203,7 +204,7 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
             .remedy(
                 "take the stubs directory off the loader's path: LD_LIBRARY_PATH, /etc/ld.so.conf.d, then RUN ldconfig",
             )
-            .blame(Blame::Image)
+            .blame(Fault::Image)
     };
     match &probe.failure {
         Some(Failure::StubLibrary { path }) => return Ok(stub(path)),
@@ -214,7 +215,7 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
         Some(Failure::SymbolMissing { library, symbol }) => {
             return Ok(Outcome::fail(format!("{library} has no {symbol}: the driver is too old{}", which(subject)))
                 .remedy("update the host's GPU driver")
-                .blame(Blame::Host));
+                .blame(Fault::Host));
         }
         Some(_) | None => {}
     }
@@ -228,7 +229,7 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
     if is_compat(path) {
         return Ok(Outcome::warn(format!("libcuda is the image's compatibility driver, not the host's: {path}"))
             .remedy("take the compat directory off the loader's path where the host's driver is new enough")
-            .blame(Blame::Image));
+            .blame(Fault::Image));
     }
     let kernel = subject.environment()?.kernel_driver.as_deref();
     match (path.rsplit_once("libcuda.so.").map(|(_, version)| version), kernel) {
@@ -237,8 +238,8 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
                 .evidence([path.to_owned()])
                 .remedy("restart the host after a driver update; remove a libcuda that was built into the image")
                 .blame(match is_in_image(subject, path) {
-                    true => Blame::Image,
-                    false => Blame::Host,
+                    true => Fault::Image,
+                    false => Fault::Host,
                 }))
         }
         _ if path.is_empty() => Ok(Outcome::pass(format!("{} was opened", library.asked))),
@@ -256,7 +257,7 @@ fn missing(subject: &RunSubject<'_>) -> Judged {
     if !gpus_were_passed(subject)? {
         return Ok(Outcome::fail("there is no libcuda in the container: the GPUs were not passed into it")
             .remedy("docker run --gpus all, with the NVIDIA container toolkit on the host")
-            .blame(if subject.run.launch.gpu_access == "none" { Blame::Settings } else { Blame::Host }));
+            .blame(if subject.run.launch.gpu_access == "none" { Fault::Launch } else { Fault::Host }));
     }
     // NVIDIA container toolkit, "Driver Capabilities": libcuda is of `compute`; unset means `compute,utility`.
     if let Some((value, origin)) = in_container(subject, CAPABILITIES) {
@@ -269,13 +270,13 @@ fn missing(subject: &RunSubject<'_>) -> Judged {
     }
     Ok(Outcome::fail("the GPUs are there, and the driver's libcuda.so.1 was not put into the container")
         .remedy("on the host: nvidia-container-cli list | grep libcuda; with CDI: nvidia-ctk cdi generate")
-        .blame(Blame::Host))
+        .blame(Fault::Host))
 }
 
 pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
     let probe = probe(subject)?;
-    if let Some(cause) = subject.cause(&["driver-too-old", "cuda-forward-compat"]) {
-        return Ok(super::failed_by(cause).blame(blame_of(cause)));
+    if let Some(cause) = subject.cause(&[CauseId::DriverTooOld, CauseId::CudaForwardCompat]) {
+        return Ok(super::failed_by(cause));
     }
     let Some(driver) = probe.cuda_version_code.and_then(cuda_of_code) else {
         return Err(Outcome::unknown("which CUDA the driver is for is not known"));
@@ -289,7 +290,7 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
         return Ok(Outcome::fail(format!("{said}; {} needs {minimum} or newer", subject.target.title))
             .evidence(evidence)
             .remedy("update the host's GPU driver")
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     let Some(facts) = subject.facts else {
         return Err(Outcome::unknown(format!("{said}, and the image's is not known")));
@@ -314,9 +315,9 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
             image.major
         ))
         .remedy(remedy)
-        .blame(Blame::Host)
+        .blame(Fault::Host)
     } else {
-        Outcome::fail(format!("driver-too-old: {said}, and the image has CUDA {image}")).remedy(remedy).blame(Blame::Host)
+        Outcome::fail(format!("driver-too-old: {said}, and the image has CUDA {image}")).remedy(remedy).blame(Fault::Host)
     }
     .evidence(evidence))
 }
@@ -324,10 +325,10 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::testing::*;
     use crate::checks::testing::good;
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::{LoadedLibrary, RunFacts};
 
     fn cuda(code: i32, text: &str) -> Failure {
@@ -368,7 +369,7 @@ mod tests {
         run.environment.as_mut().unwrap().nvidia_nodes[0].error = Some("Operation not permitted".into());
         expect(&found(&run, "gpu-visible"), Fail, Some(Host), &["/dev/nvidia0: Operation not permitted"]);
         run.environment.as_mut().unwrap().variables.insert("CUDA_VISIBLE_DEVICES".into(), "-1".into());
-        expect(&found(&run, "gpu-visible"), Fail, Some(Settings), &["hides every GPU"]);
+        expect(&found(&run, "gpu-visible"), Fail, Some(Job), &["hides every GPU"]);
         run.launch.variables.push(variable("CUDA_VISIBLE_DEVICES", "-1", Origin::Image));
         expect(&found(&run, "gpu-visible"), Fail, Some(Image), &[]);
     }
@@ -378,7 +379,7 @@ mod tests {
         let mut run = without_gpus(None);
         run.launch.gpu_access = "none".into();
         run.environment.as_mut().unwrap().nvidia_nodes.clear();
-        expect(&found(&run, "gpu-visible"), Fail, Some(Settings), &["not passed"]);
+        expect(&found(&run, "gpu-visible"), Fail, Some(Launch), &["not passed"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Checks of what came out: right values, bandwidth.
 
 use super::{Judged, RunSubject, count};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::Fault;
+use crate::diagnosis::GpuDirect;
 use crate::facts::run::{AgentEnding, DataType, Ending, Measured, Placement, Row, RunFacts, WrongElement};
-use crate::facts::run_evidence::GpuDirect;
 
 /// Every measurement with its row, in the order in which they were made.
 pub fn measurements(run: &RunFacts) -> impl Iterator<Item = (&Row, Placement, &Measured)> {
@@ -100,7 +101,7 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
         ))
         .evidence(first)
         .remedy(remedy)
-        .blame(Blame::Image));
+        .blame(Fault::Image));
     }
     if run.rows.is_empty() {
         return Err(Outcome::unknown("there is no result to verify"));
@@ -149,7 +150,7 @@ pub fn bandwidth(subject: &RunSubject<'_>) -> Judged {
         None => Outcome::pass(said),
         Some(minimum) if average >= minimum => Outcome::pass(format!("{said}; at least {minimum} were asked for")),
         Some(minimum) => {
-            let outcome = Outcome::fail(format!("{said}; at least {minimum} were asked for")).blame(Blame::Host);
+            let outcome = Outcome::fail(format!("{said}; at least {minimum} were asked for")).blame(Fault::Host);
             match gdr {
                 ", without GPUDirect RDMA" => {
                     outcome.remedy("see gpu-direct: without it every byte goes through the host's memory")
@@ -163,10 +164,10 @@ pub fn bandwidth(subject: &RunSubject<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::RunOptions;
     use crate::checks::run::testing::*;
+    use crate::diagnosis::Fault::*;
 
     #[test]
     fn values_of_bit_patterns() {

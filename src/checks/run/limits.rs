@@ -1,7 +1,8 @@
 //! Checks of what the container may use: locked memory, shared memory.
 
 use super::{Judged, RunSubject, say_line};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::run::Failure;
 use crate::units::Bytes;
 
@@ -21,7 +22,7 @@ const SIGBUS: i32 = 7;
 pub fn memlock(subject: &RunSubject<'_>) -> Judged {
     let environment = subject.environment()?;
     let line = subject.warned(&NO_MEMORY);
-    let cause = subject.cause(&["memlock-low"]);
+    let cause = subject.cause(&[CauseId::MemlockLow]);
     let lines: Vec<String> =
         line.map(say_line).into_iter().chain(cause.iter().flat_map(|c| c.evidence.clone())).collect();
     let has_failed = !lines.is_empty();
@@ -49,7 +50,7 @@ pub fn memlock(subject: &RunSubject<'_>) -> Judged {
                 .remedy(
                     "docker run --ulimit memlock=-1 --cap-add IPC_LOCK (in Kubernetes: LimitMEMLOCK=infinity of containerd)",
                 )
-                .blame(Blame::Settings))
+                .blame(Fault::Launch))
         }
     }
 }
@@ -62,7 +63,7 @@ pub fn shm_size(subject: &RunSubject<'_>) -> Judged {
         None => "there is no /dev/shm".to_owned(),
     };
     let is_small = environment.shm.is_none_or(|shm| shm.size_bytes <= DOCKER_SHM_BYTES);
-    let cause = subject.cause(&["shm-too-small"]);
+    let cause = subject.cause(&[CauseId::ShmTooSmall]);
     let line = subject.warned(&["Error while creating shared memory segment", "posix_fallocate failed"]);
     let is_full = line.is_some_and(|line| line.line.contains("No space left") || is_small);
     let bus_error = |failure: &Failure| matches!(failure, Failure::Signal { signal: SIGBUS, .. });
@@ -72,12 +73,12 @@ pub fn shm_size(subject: &RunSubject<'_>) -> Judged {
         return Ok(Outcome::fail(format!("shm-too-small: {has}, and NCCL needs more"))
             .evidence(lines)
             .remedy(remedy)
-            .blame(Blame::Settings));
+            .blame(Fault::Launch));
     }
     Ok(if is_small {
         Outcome::warn(format!("{has}: NCCL's shared memory and data loaders need more"))
             .remedy(remedy)
-            .blame(Blame::Settings)
+            .blame(Fault::Launch)
     } else {
         Outcome::pass(has)
     })
@@ -85,9 +86,9 @@ pub fn shm_size(subject: &RunSubject<'_>) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::testing::*;
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::*;
 
     #[test]
@@ -98,7 +99,7 @@ mod tests {
         expect(&found(&run, "memlock"), Pass, None, &["CAP_IPC_LOCK"]);
         run.environment.as_mut().unwrap().can_lock_memory = false;
         run.launch.given_up = vec!["ulimit memlock: not permitted".into()];
-        expect(&found(&run, "memlock"), Warn, Some(Settings), &["65.5 kB", "ulimit memlock: not permitted"]);
+        expect(&found(&run, "memlock"), Warn, Some(Launch), &["65.5 kB", "ulimit memlock: not permitted"]);
         run.environment = None;
         expect(&found(&run, "memlock"), Unknown, None, &[]);
     }
@@ -108,13 +109,13 @@ mod tests {
         let mut run = good_run();
         expect(&found(&run, "shm-size"), Pass, None, &["540.0 GB"]);
         run.environment.as_mut().unwrap().shm = Some(FileSystem { size_bytes: 64 << 20, free_bytes: 64 << 20 });
-        expect(&found(&run, "shm-size"), Warn, Some(Settings), &["--ipc host"]);
+        expect(&found(&run, "shm-size"), Warn, Some(Launch), &["--ipc host"]);
         let failure = Failure::Signal { signal: 7, name: "SIGBUS".into() };
         run.failures.push(RankFailure { rank: 0, phase: Phase::Connect, failure });
-        expect(&found(&run, "shm-size"), Fail, Some(Settings), &["shm-too-small"]);
+        expect(&found(&run, "shm-size"), Fail, Some(Launch), &["shm-too-small"]);
         run.environment.as_mut().unwrap().shm = None;
         run.failures.clear();
-        expect(&found(&run, "shm-size"), Warn, Some(Settings), &["no /dev/shm"]);
+        expect(&found(&run, "shm-size"), Warn, Some(Launch), &["no /dev/shm"]);
         run.environment = None;
         expect(&found(&run, "shm-size"), Unknown, None, &[]);
     }

@@ -21,10 +21,11 @@ pub use registry::REGISTRY;
 pub use settings::{InEffect, in_effect};
 
 use super::registry::Judge;
-use super::{Blame, Finding, Outcome};
+use super::{Finding, Outcome};
+use crate::diagnosis::{Cause, CauseId};
 use crate::facts::ImageFacts;
 use crate::facts::run::{Ending, EnvironmentFacts, RunFacts};
-use crate::facts::run_evidence::{Cause, LogEvidence, RankLine};
+use crate::facts::run_evidence::{LogEvidence, RankLine};
 use crate::targets::Target;
 
 /// What a check of a run looks at.
@@ -94,8 +95,8 @@ impl<'a> RunSubject<'a> {
     }
 
     /// The first of these causes that the logs show.
-    fn cause(&self, ids: &[&str]) -> Option<&'a Cause> {
-        self.causes().find(|cause| ids.contains(&cause.id.as_str()))
+    fn cause(&self, ids: &[CauseId]) -> Option<&'a Cause> {
+        self.causes().find(|cause| ids.contains(&cause.id))
     }
 
     /// The first warning that holds one of these texts.
@@ -105,36 +106,12 @@ impl<'a> RunSubject<'a> {
     }
 }
 
-/// Causes that go away with other arguments of the run.
-const CAUSES_IN_SETTINGS: [&str; 10] = [
-    "bootstrap-interface",
-    "device-not-permitted",
-    "gid-unroutable",
-    "gpu-not-passed",
-    "hca-filter-matches-nothing",
-    "memlock-low",
-    "netns-gid-mismatch",
-    "no-ip-interface",
-    "rdma-switched-off",
-    "shm-too-small",
-];
-
-fn blame_of(cause: &Cause) -> Blame {
-    if cause.is_image_at_fault {
-        Blame::Image
-    } else if CAUSES_IN_SETTINGS.contains(&cause.id.as_str()) {
-        Blame::Settings
-    } else {
-        Blame::Host
-    }
-}
-
 /// Of a cause that the logs show: what it is, its lines and its remedy.
 fn failed_by(cause: &Cause) -> Outcome {
     Outcome::fail(format!("{}: {}", cause.id, cause.summary))
         .evidence(cause.evidence.iter().cloned())
         .remedy(cause.remedy.as_str())
-        .blame(blame_of(cause))
+        .blame(cause.fault)
 }
 
 /// `rank 3: line`
@@ -154,6 +131,7 @@ pub mod testing {
     use super::*;
     use crate::checks::testing::good;
     use crate::checks::{Bar, Status, Verdict, verdict};
+    use crate::diagnosis::Fault;
     pub use crate::run_fixture::*;
     use crate::targets;
 
@@ -177,7 +155,7 @@ pub mod testing {
 
     /// Status, blame and words of a finding.
     #[track_caller]
-    pub fn expect(finding: &Finding, status: Status, blame: Option<Blame>, words: &[&str]) {
+    pub fn expect(finding: &Finding, status: Status, blame: Option<Fault>, words: &[&str]) {
         assert_eq!((finding.status, finding.blame), (status, blame), "{finding:#?}");
         let text = serde_json::to_string(finding).unwrap();
         for word in words {

@@ -1,8 +1,9 @@
 //! Checks of the NCCL that the ranks opened.
 
 use super::{Judged, RunSubject, count, say_line};
+use crate::checks::Outcome;
 use crate::checks::nccl::{copy_at, deciding, version_of};
-use crate::checks::{Blame, Outcome};
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::run::{Failure, RankFacts, RunFacts};
 use crate::versions::{NcclVersion, nccl_built_for_cuda, parse_cuda_version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +82,7 @@ pub fn nccl_loaded(subject: &RunSubject<'_>) -> Judged {
     if let Some((rank, line)) = skew_line(run) {
         return Ok(skewed(subject, &format!("rank {rank}"), &line));
     }
-    if let Some(cause) = subject.cause(&["nccl-too-old-loaded"]) {
+    if let Some(cause) = subject.cause(&[CauseId::NcclTooOldLoaded]) {
         return Ok(super::failed_by(cause));
     }
     let asked = by(run, |rank| rank.nccl.as_ref().map(|library| library.asked.clone()));
@@ -117,7 +118,7 @@ fn skewed(subject: &RunSubject<'_>, what: &str, needs: &str) -> Outcome {
     Outcome::fail(format!("nccl-version-skew: {what}: {needs}{loaded}"))
         .evidence(copies)
         .remedy("install a newer NCCL, and take the directory of the old one out of LD_LIBRARY_PATH")
-        .blame(Blame::Image)
+        .blame(Fault::Image)
 }
 
 /// Whether a path was asked for at which the image has no libnccl.
@@ -130,17 +131,17 @@ fn missing(subject: &RunSubject<'_>, library: &str, detail: &str) -> Outcome {
     if is_not_of_image(subject, library) {
         return Outcome::fail(format!("the libnccl that was asked for cannot be opened: {library}"))
             .remedy("--nccl loader, or the path of a copy in the image")
-            .blame(Blame::Settings);
+            .blame(Fault::Launch);
     }
     // dlerror(3) begins with the file that it is about: the library itself, one that it needs, or what was found for it.
     if library.starts_with('/') || !detail.starts_with(library) {
         return Outcome::fail(format!("{library} is there and cannot be opened"))
             .remedy(format!("ldd {library} in the image shows what it needs"))
-            .blame(Blame::Image);
+            .blame(Fault::Image);
     }
     let copies: Vec<String> =
         subject.facts.iter().flat_map(|facts| &facts.nccl).map(|copy| copy.path.clone()).collect();
-    let outcome = Outcome::fail(format!("the loader does not find {library}")).blame(Blame::Image);
+    let outcome = Outcome::fail(format!("the loader does not find {library}")).blame(Fault::Image);
     if copies.is_empty() {
         outcome.remedy("RUN pip install nvidia-nccl-cu12, or apt-get install -y libnccl2")
     } else {
@@ -168,7 +169,7 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
             .remedy(format!(
                 "RUN pip install 'nvidia-nccl-cu12>={minimum}', or take what hides it out of LD_LIBRARY_PATH"
             ))
-            .blame(Blame::Image));
+            .blame(Fault::Image));
     }
     // The suffix says what NCCL was built with, never what the image or the driver has.
     let lines = run.evidence.iter().flat_map(|evidence| evidence.nccl_versions.values());
@@ -179,7 +180,7 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
     {
         return Ok(Outcome::warn(format!("{said} was built with CUDA {built}, and the image has CUDA {image}"))
             .remedy(format!("install the NCCL for CUDA {}", image.major))
-            .blame(Blame::Image));
+            .blame(Fault::Image));
     }
     Ok(match subject.target.minimum_nccl {
         Some(minimum) => Outcome::pass(format!("{said}; {minimum} or newer is asked for")),
@@ -208,7 +209,7 @@ pub fn nccl_same_everywhere(subject: &RunSubject<'_>) -> Judged {
         return Ok(Outcome::warn(format!("all ranks have NCCL {version}, from different files"))
             .evidence(evidence)
             .remedy("let every rank open the same libnccl.so.2: LD_LIBRARY_PATH and ld.so.conf.d must not differ")
-            .blame(Blame::Settings));
+            .blame(Fault::Launch));
     }
     let path = paths.into_keys().next();
     let said = format!("{} with NCCL {version}", count(run.ranks.len(), "rank"));
@@ -239,7 +240,7 @@ fn skew_between_ranks(subject: &RunSubject<'_>) -> Option<Outcome> {
         Outcome::fail(format!("{ID}: the ranks have different NCCLs: {}", groups.join("; ")))
             .evidence(warning.map(say_line).into_iter().chain(paths))
             .remedy("give every rank the same image and the same LD_LIBRARY_PATH")
-            .blame(Blame::Image),
+            .blame(Fault::Image),
     )
 }
 
@@ -268,7 +269,7 @@ fn against_the_image(subject: &RunSubject<'_>, version: NcclVersion, path: Optio
                 path.unwrap_or_default()
             ))
             .remedy("look at the mounts of the container: the file was replaced")
-            .blame(Blame::Settings),
+            .blame(Fault::Launch),
         );
     }
     let other = deciding(facts)
@@ -282,16 +283,16 @@ fn against_the_image(subject: &RunSubject<'_>, version: NcclVersion, path: Optio
             path.unwrap_or("libnccl.so.2")
         ))
         .remedy(format!("preflight with the libnccl that {name} gets"))
-        .blame(Blame::Image),
+        .blame(Fault::Image),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::testing::*;
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::Phase;
 
     fn with_code(code: Option<i32>) -> RunFacts {
@@ -316,7 +317,7 @@ mod tests {
         expect(&missing("libnccl.so.2", "libcudart.so.12"), Fail, Some(Image), &words);
         expect(&missing(NCCL, "libcudart.so.12"), Fail, Some(Image), &["is there and cannot be opened"]);
         let words = ["asked for cannot be opened: /x/libnccl.so.2", "--nccl loader"];
-        expect(&missing("/x/libnccl.so.2", "/x/libnccl.so.2"), Fail, Some(Settings), &words);
+        expect(&missing("/x/libnccl.so.2", "/x/libnccl.so.2"), Fail, Some(Launch), &words);
         let mut run = good_run();
         run.ranks[1].nccl = None;
         expect(&found(&run, "nccl-loaded"), Unknown, None, &["1 of 2 ranks"]);
@@ -346,19 +347,14 @@ mod tests {
 
         let mut run = with_code(Some(21903));
         run.evidence.as_mut().unwrap().nccl_versions.clear();
-        expect(
-            &found(&run, "nccl-same-everywhere"),
-            Warn,
-            Some(Settings),
-            &["2.21.5 in the image", "2.19.3 in the run"],
-        );
+        expect(&found(&run, "nccl-same-everywhere"), Warn, Some(Launch), &["2.21.5 in the image", "2.19.3 in the run"]);
         for rank in &mut run.ranks {
             rank.nccl.as_mut().unwrap().path = "/opt/nccl/libnccl.so.2".into();
         }
         expect(&found(&run, "nccl-same-everywhere"), Warn, Some(Image), &["measured NCCL 2.19.3", "2.21.5"]);
         expect(&found_in(&run, None, "nccl-same-everywhere", Default::default()), Pass, None, &[]);
         run.ranks[0].nccl.as_mut().unwrap().path = NCCL.into();
-        expect(&found(&run, "nccl-same-everywhere"), Warn, Some(Settings), &["different files"]);
+        expect(&found(&run, "nccl-same-everywhere"), Warn, Some(Launch), &["different files"]);
     }
 
     #[test]

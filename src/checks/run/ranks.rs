@@ -1,11 +1,11 @@
 //! Whether every rank did all that was asked; where not, every way to fail told apart.
 
 use super::nccl::{is_not_of_image, say_ranks, version_of_rank};
-use super::{Judged, RunSubject, blame_of, container, count, cuda, say_line};
+use super::{Judged, RunSubject, container, count, cuda, say_line};
+use crate::checks::Outcome;
 use crate::checks::nccl::CRASHES_ON_ERDMA;
-use crate::checks::{Blame, Outcome};
+use crate::diagnosis::{Cause, CauseId, Fault};
 use crate::facts::run::{AgentEnding, Ending, Failure, Phase, RankFailure, RunFacts};
-use crate::facts::run_evidence::Cause;
 use crate::units::Elapsed;
 use std::time::Duration;
 
@@ -77,18 +77,6 @@ fn distance(failure: &Failure) -> u32 {
     }
 }
 
-/// Causes by which NCCL goes on over TCP: they explain what it is slow by, and nothing that breaks.
-const GOES_ON: [&str; 8] = [
-    "device-not-permitted",
-    "dmabuf-unsupported",
-    "foreign-net-plugin",
-    "hca-filter-matches-nothing",
-    "libibverbs-missing",
-    "no-rdma-hardware",
-    "port-down",
-    "rdma-switched-off",
-];
-
 /// The causes in the logs that may have ended a run, or keep it.
 fn causes_of<'a>(subject: &RunSubject<'a>, first: Option<&RankFailure>) -> Vec<&'a Cause> {
     // Whoever sent a KILL, NCCL did not; nor does it have a part in what a container may use of memory.
@@ -100,7 +88,7 @@ fn causes_of<'a>(subject: &RunSubject<'a>, first: Option<&RankFailure>) -> Vec<&
     }
     // With a network the ranks went on; without any, what kept it away is the matter.
     let has_network = subject.run.evidence.as_ref().is_some_and(|evidence| !evidence.network.is_empty());
-    subject.causes().filter(|cause| !has_network || !GOES_ON.contains(&cause.id.as_str())).collect()
+    subject.causes().filter(|cause| !has_network || cause.id.info().ends_run).collect()
 }
 
 /// The failure that explains most of the others.
@@ -134,7 +122,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
             let outcome = if *out_of_memory {
                 Outcome::fail("the kernel ended the container for memory")
                     .remedy("raise the memory limit of the container, or take fewer ranks")
-                    .blame(Blame::Host)
+                    .blame(Fault::Host)
             } else {
                 let outcome = Outcome::fail(format!(
                     "the container ended with exit code {exit_code} before the agent was done: {}",
@@ -142,7 +130,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
                 ));
                 // No process of the container itself can kill its first.
                 match *exit_code == 128 + i64::from(SIGKILL) {
-                    true => outcome.remedy("on the host: docker events and dmesg, for who ended it").blame(Blame::Host),
+                    true => outcome.remedy("on the host: docker events and dmesg, for who ended it").blame(Fault::Host),
                     false => outcome,
                 }
             };
@@ -223,9 +211,7 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
         summary += &format!("; {} {verb}", say_ranks(&waiting));
     }
     if let Some(cause) = causes_of(subject, Some(first)).first() {
-        return Outcome::fail(format!("{summary}: {}", cause.summary))
-            .remedy(cause.remedy.as_str())
-            .blame(blame_of(cause));
+        return Outcome::fail(format!("{summary}: {}", cause.summary)).remedy(cause.remedy.as_str()).blame(cause.fault);
     }
     if is_after_init(first.phase) && is_all_p2p(run) {
         return Outcome::fail(format!(
@@ -235,7 +221,7 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
             "run again with --env NCCL_P2P_DISABLE=1; if that works, switch PCIe ACS off, and the IOMMU or its \
                  translation (iommu=pt), on the host",
         )
-        .blame(Blame::Host);
+        .blame(Fault::Host);
     }
     Outcome::fail(format!("{summary}; the cause is not known"))
 }
@@ -260,7 +246,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     if let Some(cause) = causes_of(subject, Some(first)).first() {
         return Outcome::fail(format!("{}: {}; {summary}", cause.id, cause.summary))
             .remedy(cause.remedy.as_str())
-            .blame(blame_of(cause));
+            .blame(cause.fault);
     }
     let warned =
         subject.warned(&["driver version is insufficient", "forward compatibility", "unsupported display driver"]);
@@ -275,28 +261,26 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     let outcome = Outcome::fail(summary);
     match &first.failure {
         Failure::OutOfMemory { .. } => {
-            outcome.remedy("raise the memory limit of the container, or take fewer ranks").blame(Blame::Host)
+            outcome.remedy("raise the memory limit of the container, or take fewer ranks").blame(Fault::Host)
         }
         Failure::Signal { signal, .. } => by_signal(subject, first.rank, *signal, outcome),
         Failure::Cuda { code, .. } => by_cuda(*code, outcome),
         Failure::LibraryMissing { library, .. } if is_not_of_image(subject, library) => {
-            outcome.remedy("see nccl-loaded").blame(Blame::Settings)
+            outcome.remedy("see nccl-loaded").blame(Fault::Launch)
         }
         Failure::LibraryMissing { .. } | Failure::SymbolMissing { .. } | Failure::StubLibrary { .. } => {
-            outcome.remedy("see cuda-library and nccl-loaded").blame(Blame::Image)
+            outcome.remedy("see cuda-library and nccl-loaded").blame(Fault::Image)
         }
         // What was asked for cannot be done in this container: no rank is to blame.
         Failure::Other { detail } if run.ranks.is_empty() => {
-            Outcome::fail(format!("no rank was started: {detail}")).blame(Blame::Settings)
+            Outcome::fail(format!("no rank was started: {detail}")).blame(Fault::Launch)
         }
         // Both the ranks' meeting point and NCCL's own sockets say it in these words.
-        Failure::Other { detail } | Failure::Nccl { last_error: detail, .. } if detail.contains("Address already in use") => {
-            Outcome::fail(format!("port-in-use: {}", say(first)))
-                .remedy(
-                    "another run holds the port, in the same network: run again, which takes another one; rdmaprep clean \
-                     removes what an interrupted run left",
-                )
-                .blame(Blame::Host)
+        Failure::Other { detail } | Failure::Nccl { last_error: detail, .. }
+            if detail.contains("Address already in use") =>
+        {
+            let cause = CauseId::PortInUse.info();
+            Outcome::fail(format!("{}: {}", cause.name, say(first))).remedy(cause.remedy).blame(cause.fault)
         }
         Failure::Nccl { .. } | Failure::NcclAsync { .. } | Failure::Exit { .. } | Failure::Other { .. } => {
             let outcome = match run.evidence.as_ref().is_some_and(|evidence| !evidence.warnings.is_empty()) {
@@ -319,10 +303,10 @@ fn by_signal(subject: &RunSubject<'_>, rank: u32, signal: i32, outcome: Outcome)
             outcome
                 .evidence([format!("NCCL {version} is known to crash in ncclNetInit on eRDMA")])
                 .remedy("install another release, such as 2.29.7, in the way that this one came: rdmaprep check of the image has the line")
-                .blame(Blame::Image)
+                .blame(Fault::Image)
         }
-        (SIGKILL, _) => outcome.remedy("on the host: dmesg | tail, for who ended it").blame(Blame::Host),
-        _ => outcome.blame(Blame::Image),
+        (SIGKILL, _) => outcome.remedy("on the host: dmesg | tail, for who ended it").blame(Fault::Host),
+        _ => outcome.blame(Fault::Image),
     }
 }
 
@@ -330,17 +314,17 @@ fn by_signal(subject: &RunSubject<'_>, rank: u32, signal: i32, outcome: Outcome)
 fn by_cuda(code: i32, outcome: Outcome) -> Outcome {
     match code {
         // CUDA_ERROR_OUT_OF_MEMORY
-        2 => outcome.remedy("on the host: nvidia-smi, for who else uses the GPU's memory").blame(Blame::Host),
+        2 => outcome.remedy("on the host: nvidia-smi, for who else uses the GPU's memory").blame(Fault::Host),
         // CUDA_ERROR_DEVICE_UNAVAILABLE: exclusive mode, or a GPU that is in use.
-        46 => outcome.remedy("on the host: nvidia-smi -c DEFAULT, or end what holds the GPU").blame(Blame::Host),
+        46 => outcome.remedy("on the host: nvidia-smi -c DEFAULT, or end what holds the GPU").blame(Fault::Host),
         // CUDA_ERROR_NO_BINARY_FOR_GPU
-        209 => outcome.remedy("use an NCCL that was built for this generation of GPUs").blame(Blame::Image),
+        209 => outcome.remedy("use an NCCL that was built for this generation of GPUs").blame(Fault::Image),
         // CUDA_ERROR_ECC_UNCORRECTABLE and CUDA_ERROR_NVLINK_UNCORRECTABLE
         214 | 220 => outcome
             .remedy("on the host: nvidia-smi -q, and dmesg | grep -i xid; the GPU needs a reset")
-            .blame(Blame::Host),
+            .blame(Fault::Host),
         // CUDA_ERROR_SYSTEM_NOT_READY
-        802 => outcome.remedy("on the host: systemctl start nvidia-fabricmanager").blame(Blame::Host),
+        802 => outcome.remedy("on the host: systemctl start nvidia-fabricmanager").blame(Fault::Host),
         _ => outcome.remedy("on the host: dmesg | grep -i -e nvrm -e xid"),
     }
 }
@@ -361,10 +345,10 @@ fn log_advice(run: &RunFacts) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::testing::*;
     use crate::checks::run::{RunOptions, RunSubject};
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::Placement;
 
     fn nccl(code: i32, last_error: &str) -> Failure {
@@ -462,7 +446,7 @@ mod tests {
         let mut hangs = silent(&[(0, false), (1, true)], Phase::Init, None);
         for run in [&mut crashed, &mut hangs] {
             let evidence = run.evidence.as_mut().unwrap();
-            (evidence.network, evidence.causes) = (vec!["Socket".into()], vec![cause("no-rdma-hardware", false)]);
+            (evidence.network, evidence.causes) = (vec!["Socket".into()], vec![cause(CauseId::NoRdmaHardware)]);
         }
         let finding = found(&crashed, "ranks-complete");
         expect(&finding, Fail, Some(Image), &["rank 1 in connect: ended by signal 11"]);
@@ -471,7 +455,7 @@ mod tests {
         // Where RDMA was the only network allowed, that is why.
         let mut run = failed(0, Phase::Init, nccl(2, ""));
         let evidence = run.evidence.as_mut().unwrap();
-        (evidence.network, evidence.causes) = (Vec::new(), vec![cause("no-rdma-hardware", false)]);
+        (evidence.network, evidence.causes) = (Vec::new(), vec![cause(CauseId::NoRdmaHardware)]);
         expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["no-rdma-hardware: what"]);
     }
 
@@ -481,22 +465,17 @@ mod tests {
         let mut run = failed(0, Phase::Libraries, Failure::Other { detail });
         run.ranks.clear();
         let finding = found(&run, "ranks-complete");
-        expect(&finding, Fail, Some(Settings), &["no rank was started: 3 GPUs were asked for"]);
+        expect(&finding, Fail, Some(Launch), &["no rank was started: 3 GPUs were asked for"]);
     }
 
     #[test]
     fn a_known_cause_has_the_word() {
         let mut run = failed(0, Phase::Init, nccl(2, ""));
-        run.evidence.as_mut().unwrap().causes = vec![cause("gid-unroutable", false), cause("other", true)];
-        expect(
-            &found(&run, "ranks-complete"),
-            Fail,
-            Some(Settings),
-            &["gid-unroutable: what", "remedy of gid-unroutable"],
-        );
+        run.evidence.as_mut().unwrap().causes = vec![cause(CauseId::GidUnroutable), cause(CauseId::NcclTooOldLoaded)];
+        expect(&found(&run, "ranks-complete"), Fail, Some(Job), &["gid-unroutable: what", "remedy of gid-unroutable"]);
         let mut run = silent(&[(0, true)], Phase::Connect, None);
-        run.evidence.as_mut().unwrap().causes = vec![cause("asymmetric-hca", false)];
-        expect(&found(&run, "ranks-complete"), Fail, Some(Host), &["what asymmetric-hca means"]);
+        run.evidence.as_mut().unwrap().causes = vec![cause(CauseId::AsymmetricHca)];
+        expect(&found(&run, "ranks-complete"), Fail, Some(Launch), &["what asymmetric-hca means"]);
         let target = crate::targets::by_id("ecs").unwrap();
         let subject = RunSubject { run: &run, facts: None, target, options: RunOptions::default() };
         assert_eq!(super::super::check_run(&subject).len(), super::super::REGISTRY.len());
@@ -504,7 +483,7 @@ mod tests {
     /// Seen on a host without RDMA: neither a kill nor a time limit comes from that.
     #[test]
     fn what_makes_nccl_take_tcp_ends_no_rank() {
-        let known = || vec![cause("no-rdma-hardware", false)];
+        let known = || vec![cause(CauseId::NoRdmaHardware)];
         let killed = failed(1, Phase::Connect, Failure::Signal { signal: SIGKILL, name: "SIGKILL".into() });
         let hung = silent(&[(0, false)], Phase::Connect, None);
         for (mut run, words) in [(killed, "ended by signal 9"), (hung, "the cause is not known")] {

@@ -1,10 +1,11 @@
 //! Checks of RDMA: devices as the container has them, whether RDMA carried the data, and GPUDirect.
 
-use super::{Judged, RunSubject, blame_of, count, say_line, settings};
-use crate::checks::{Blame, Outcome};
+use super::{Judged, RunSubject, count, say_line, settings};
+use crate::checks::Outcome;
+use crate::diagnosis::{CauseId, Fault, GpuDirect, RdmaUse};
 use crate::fabric::Fabric;
 use crate::facts::run::{EnvironmentFacts, Failure, RdmaDevice, RunFacts};
-use crate::facts::run_evidence::{GpuDirect, LogEvidence, RdmaUse};
+use crate::facts::run_evidence::LogEvidence;
 use crate::units::Bytes;
 
 /// What was proved of RDMA. With one rank there is nothing that it could carry.
@@ -54,7 +55,7 @@ pub fn rdma_used(subject: &RunSubject<'_>) -> Judged {
             } else {
                 "--force-nic lets the ranks of one host talk over its RDMA devices"
             };
-            outcome.remedy(remedy).blame(Blame::Settings)
+            outcome.remedy(remedy).blame(Fault::Launch)
         }
         RdmaUse::No => not_used(subject, &because, required || got_devices(run)),
         RdmaUse::Unknown => {
@@ -78,14 +79,7 @@ fn channels(evidence: &LogEvidence) -> Vec<String> {
     evidence.transports.iter().map(|(name, number)| format!("{number} channels via {name}")).collect()
 }
 
-/// Bytes that a ring of these ranks sends at least, over all measurements, where one link of it is a network's.
-fn least_sent_bytes(run: &RunFacts) -> f64 {
-    let ranks = run.ranks.len().max(1) as f64;
-    let bytes: u64 = run.rows.iter().map(|row| row.size_bytes).sum();
-    bytes as f64 * 2.0 * f64::from(run.collective.iterations) * 2.0 * (ranks - 1.0) / ranks
-}
-
-/// The logs say that RDMA carried the data; the devices' own counters are a second witness.
+/// Logs, counters and results say together that RDMA carried the data; what the devices counted is the evidence.
 fn carried(run: &RunFacts, because: &str) -> Outcome {
     let devices = run.environment.iter().flat_map(|environment| &environment.rdma_devices);
     let names: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -100,31 +94,9 @@ fn carried(run: &RunFacts, because: &str) -> Outcome {
             counter.source
         )
     });
-    // Another algorithm than a ring sends less over a link, but not by so much.
-    const SHARE: f64 = 0.5;
-    let outcome = if counters.is_empty() || run.rows.is_empty() || sent as f64 >= SHARE * least_sent_bytes(run) {
-        let moved = if counters.is_empty() { String::new() } else { format!("; the devices sent {}", Bytes(sent)) };
-        Outcome::pass(format!("RDMA: yes{because}{moved}"))
-    } else {
-        Outcome::warn(format!(
-            "RDMA: yes by NCCL's log{because}, and the devices' counters rose by {} only",
-            Bytes(sent)
-        ))
-        .remedy("where both ends are one device, some devices do not count: run it over two hosts to be sure")
-        .blame(Blame::Host)
-    };
-    outcome.evidence(lines)
+    let moved = if counters.is_empty() { String::new() } else { format!("; the devices sent {}", Bytes(sent)) };
+    Outcome::pass(format!("RDMA: yes{because}{moved}")).evidence(lines)
 }
-
-/// Causes that say nothing of why sockets were used.
-const ELSEWHERE: [&str; 6] = [
-    "cuda-forward-compat",
-    "dmabuf-unsupported",
-    "driver-too-old",
-    "nccl-version-skew",
-    "port-in-use",
-    "shm-too-small",
-];
 
 /// Sockets carried the data. Where the container had a device of the fabric that is a failure: a job pays for RDMA and does
 /// not get it. Where it had none, this host could do no better, and the user may know that.
@@ -138,11 +110,11 @@ fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
     if let Some(setting) = settings::in_effect(run).iter().find(|setting| setting.switches_rdma_off()) {
         return say(&format!(": {} switches it off", setting.say())).remedy(setting.take_out()).blame(setting.blame);
     }
-    if let Some(cause) = subject.causes().find(|cause| !ELSEWHERE.contains(&cause.id.as_str())) {
+    if let Some(cause) = subject.causes().find(|cause| cause.id.info().explains_sockets) {
         return say(&format!(": {}: {}", cause.id, cause.summary))
             .evidence(cause.evidence.iter().cloned())
             .remedy(cause.remedy.as_str())
-            .blame(blame_of(cause));
+            .blame(cause.fault);
     }
     if let Some((what, remedy, blame)) = broken_device(subject) {
         return say(&format!(": {what}")).remedy(remedy).blame(blame);
@@ -152,13 +124,13 @@ fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
             .remedy(
                 "docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/rdma_cm, on a host that has them",
             )
-            .blame(Blame::Host);
+            .blame(Fault::Host);
     }
     say("")
 }
 
 /// What keeps the container's processes from opening a device: what, remedy, whose fault.
-fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Blame)> {
+fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Fault)> {
     let run = subject.run;
     let environment = run.environment.as_ref()?;
     let devices: Vec<&RdmaDevice> = environment.rdma_devices.iter().collect();
@@ -171,14 +143,14 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Blame)> {
             return Some((
                 format!("libibverbs-missing: {library} cannot be opened: {detail}"),
                 "rdmaprep build IMAGE -t NEW".to_owned(),
-                Blame::Image,
+                Fault::Image,
             ));
         }
         Some(other) => {
             return Some((
                 format!("libibverbs does not work: {}", super::say_failure(other)),
                 "rdmaprep build IMAGE -t NEW".to_owned(),
-                Blame::Image,
+                Fault::Image,
             ));
         }
         None => {}
@@ -193,7 +165,7 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Blame)> {
                         device.name
                     ),
                     "rdmaprep build IMAGE -t NEW".to_owned(),
-                    Blame::Image,
+                    Fault::Image,
                 ));
             }
             Some(found) => {
@@ -201,7 +173,7 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Blame)> {
                     return Some((
                         format!("{} cannot be opened: {error}", device.name),
                         "on the host: ibv_devinfo, and dmesg for the device's driver".to_owned(),
-                        Blame::Host,
+                        Fault::Host,
                     ));
                 }
             }
@@ -211,15 +183,15 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Blame)> {
 }
 
 /// A device that sysfs shows and whose node cannot be used.
-fn not_permitted(environment: &EnvironmentFacts, devices: &[&RdmaDevice]) -> Option<(String, String, Blame)> {
+fn not_permitted(environment: &EnvironmentFacts, devices: &[&RdmaDevice]) -> Option<(String, String, Fault)> {
     for device in devices {
         let Some(uverbs) = &device.uverbs else { continue };
         let path = format!("/dev/infiniband/{uverbs}");
         let node = environment.rdma_nodes.iter().find(|node| node.path == path);
         let (why, blame) = match node {
-            None => ("was not passed into the container".to_owned(), Blame::Settings),
+            None => ("was not passed into the container".to_owned(), Fault::Launch),
             Some(node) => match &node.error {
-                Some(error) => (format!("cannot be opened: {error}"), Blame::Host),
+                Some(error) => (format!("cannot be opened: {error}"), Fault::Host),
                 None => continue,
             },
         };
@@ -251,7 +223,7 @@ pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
         let outcome = if is_asked_for { Outcome::fail(summary) } else { Outcome::warn(summary) };
         return Ok(outcome
             .remedy("on the host: lspci, and modprobe of the device's driver; the instance needs an RDMA interface")
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     if let Some((what, remedy, blame)) = not_permitted(environment, &own) {
         return Ok(Outcome::fail(what).remedy(remedy).blame(blame));
@@ -294,7 +266,7 @@ fn ports_down(devices: &[&RdmaDevice], environment: &EnvironmentFacts) -> Option
         outcome
             .evidence(lines)
             .remedy(format!("on the host: ip link set {interface} up, and give it an address: dhclient {interface}"))
-            .blame(Blame::Host),
+            .blame(Fault::Host),
     )
 }
 
@@ -314,22 +286,22 @@ pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
         GpuDirect::No => "RDMA carries the data, and every byte goes",
     };
     let summary = format!("{part} through the host's memory, without GPUDirect RDMA");
-    if let Some(cause) = subject.cause(&["dmabuf-unsupported", "gdr-disabled"]) {
+    if let Some(cause) = subject.cause(&[CauseId::DmabufUnsupported]) {
         return Ok(Outcome::warn(format!("{summary}: {}: {}", cause.id, cause.summary))
             .evidence(cause.evidence.iter().cloned())
             .remedy(cause.remedy.as_str())
-            .blame(blame_of(cause)));
+            .blame(cause.fault));
     }
     // The kernel's driver may lack dma-buf registration, and so may the provider that is in the image.
     if let Some(line) = subject.warned(&["ibv_reg_dmabuf_mr failed"]) {
         return Ok(Outcome::warn(format!("{summary}: dmabuf-unsupported"))
             .evidence([say_line(line)])
             .remedy("--env NCCL_DMABUF_ENABLE=0 with nvidia_peermem on the host, or a newer rdma-core and driver")
-            .blame(Blame::Host));
+            .blame(Fault::Host));
     }
     let environment = subject.environment()?;
     let no_dma_buf = subject.run.gpus.iter().flat_map(|probe| &probe.gpus).any(|gpu| gpu.dma_buf == Some(false));
-    let outcome = Outcome::warn(summary).blame(Blame::Host);
+    let outcome = Outcome::warn(summary).blame(Fault::Host);
     Ok(if environment.peer_memory_module {
         outcome.remedy("--env NCCL_NET_GDR_LEVEL=SYS, where GPU and device are far apart on the PCIe bus")
     } else {
@@ -343,10 +315,10 @@ pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::RunOptions;
     use crate::checks::run::testing::*;
+    use crate::diagnosis::Fault::*;
     use crate::facts::run::{Origin, VerbsProbe};
 
     const REQUIRED: RunOptions = RunOptions { require_rdma: true, min_busbw_gb_per_s: None };
@@ -372,8 +344,8 @@ mod tests {
     #[test]
     fn four_values() {
         expect(&found(&good_run(), "rdma-used"), Pass, None, &["RDMA: yes", "8 channels via NET/IB", "700.0 MB"]);
-        expect(&found(&one_rank(), "rdma-used"), Warn, Some(Settings), &["RDMA: not exercised (there is one rank)"]);
-        expect(&found_with(&one_rank(), "rdma-used", REQUIRED), Fail, Some(Settings), &["--ranks-per-gpu 2"]);
+        expect(&found(&one_rank(), "rdma-used"), Warn, Some(Launch), &["RDMA: not exercised (there is one rank)"]);
+        expect(&found_with(&one_rank(), "rdma-used", REQUIRED), Fail, Some(Launch), &["--ranks-per-gpu 2"]);
         let mut run = good_run();
         run.evidence.as_mut().unwrap().rdma = RdmaUse::Unknown;
         expect(&found(&run, "rdma-used"), Unknown, None, &["RDMA: unknown"]);
@@ -396,16 +368,16 @@ mod tests {
     #[test]
     fn why_sockets_were_used() {
         let mut run = sockets();
-        run.evidence.as_mut().unwrap().causes = vec![cause("libibverbs-missing", true)];
+        run.evidence.as_mut().unwrap().causes = vec![cause(CauseId::LibibverbsMissing)];
         expect(&found(&run, "rdma-used"), Fail, Some(Image), &["libibverbs-missing", "remedy of libibverbs-missing"]);
 
-        run.evidence.as_mut().unwrap().causes = vec![cause("shm-too-small", false)];
+        run.evidence.as_mut().unwrap().causes = vec![cause(CauseId::ShmTooSmall)];
         assert!(!found(&run, "rdma-used").summary.contains("shm-too-small"));
 
         let mut run = sockets();
         run.environment.as_mut().unwrap().variables.insert("NCCL_IB_DISABLE".into(), "1".into());
         run.launch.variables.push(variable("NCCL_IB_DISABLE", "1", Origin::User));
-        expect(&found(&run, "rdma-used"), Fail, Some(Settings), &["NCCL_IB_DISABLE=1 (user) switches it off"]);
+        expect(&found(&run, "rdma-used"), Fail, Some(Job), &["NCCL_IB_DISABLE=1 (user) switches it off"]);
         run.launch.variables.last_mut().unwrap().origin = Origin::Image;
         expect(&found(&run, "rdma-used"), Fail, Some(Image), &[]);
 
@@ -415,20 +387,11 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_did_not_rise_are_said() {
-        let mut run = good_run();
-        run.counters[0].sent_bytes = 4096;
-        expect(&found(&run, "rdma-used"), Warn, Some(Host), &["by NCCL's log", "4.1 kB only"]);
-        run.counters.clear();
-        expect(&found(&run, "rdma-used"), Pass, None, &["RDMA: yes"]);
-    }
-
-    #[test]
     fn devices() {
         expect(&found(&good_run(), "rdma-devices"), Pass, None, &["1 device: erdma_0"]);
         let mut run = good_run();
         run.environment.as_mut().unwrap().rdma_nodes.retain(|node| !node.path.contains("uverbs"));
-        expect(&found(&run, "rdma-devices"), Fail, Some(Settings), &["device-not-permitted", "was not passed"]);
+        expect(&found(&run, "rdma-devices"), Fail, Some(Launch), &["device-not-permitted", "was not passed"]);
         let mut run = good_run();
         run.environment.as_mut().unwrap().rdma_nodes[1].error = Some("Operation not permitted".into());
         expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["device-not-permitted", "Operation not permitted"]);

@@ -1,7 +1,8 @@
 //! NCCL's settings as the ranks had them, with who set each.
 
 use super::{Judged, RunSubject};
-use crate::checks::{Blame, Outcome};
+use crate::checks::Outcome;
+use crate::diagnosis::Fault;
 use crate::facts::run::{EnvironmentFacts, Origin, RunFacts, Variable};
 use crate::nccl_settings::{parse_conf, parse_number};
 
@@ -22,7 +23,7 @@ pub struct InEffect {
     /// `image`, `target`, `/etc/nccl.conf`; with what it replaced.
     pub from: String,
     /// Who has to change it.
-    pub blame: Blame,
+    pub blame: Fault,
 }
 
 impl InEffect {
@@ -41,8 +42,8 @@ impl InEffect {
         let harmless = if self.name == "NCCL_IB_DISABLE" { "0" } else { "" };
         match self.blame {
             _ if self.from.starts_with('/') => format!("RUN sed -i '/^{}=/d' {}", self.name, self.from),
-            Blame::Image => format!("ENV {}={harmless}", self.name),
-            Blame::Host | Blame::Settings => format!("--env {}={harmless}", self.name),
+            Fault::Image => format!("ENV {}={harmless}", self.name),
+            Fault::Host | Fault::Launch | Fault::Job => format!("--env {}={harmless}", self.name),
         }
     }
 }
@@ -61,8 +62,8 @@ pub fn in_effect(run: &RunFacts) -> Vec<InEffect> {
             value: value.to_owned(),
             from: set.map_or("container".to_owned(), from),
             blame: match set.map(|set| set.origin) {
-                Some(Origin::Image) => Blame::Image,
-                Some(Origin::Preset | Origin::User | Origin::Run) | None => Blame::Settings,
+                Some(Origin::Image) => Fault::Image,
+                Some(Origin::Preset | Origin::User | Origin::Run) | None => Fault::Job,
             },
         }
     };
@@ -74,7 +75,7 @@ pub fn in_effect(run: &RunFacts) -> Vec<InEffect> {
     for (path, text) in run.environment.iter().flat_map(|environment| &environment.nccl_files) {
         for (name, value) in parse_conf(text) {
             if all.iter().all(|known| known.name != name) {
-                all.push(InEffect { name, value, from: path.clone(), blame: Blame::Image });
+                all.push(InEffect { name, value, from: path.clone(), blame: Fault::Image });
             }
         }
     }
@@ -96,7 +97,7 @@ pub fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
     let environment = subject.environment()?;
     let all = in_effect(run);
     let lines = all.iter().map(InEffect::say);
-    let mut wrong: Vec<(String, Blame, String)> = Vec::new();
+    let mut wrong: Vec<(String, Fault, String)> = Vec::new();
     for variable in &run.launch.variables {
         for (origin, value) in &variable.replaced {
             if *origin == Origin::Image && switches_off(&variable.name, value) {
@@ -107,7 +108,7 @@ pub fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
                         origin_word(variable.origin),
                         variable.value
                     ),
-                    Blame::Image,
+                    Fault::Image,
                     format!("ENV {}=   # a job outside of this run gets the image's value", variable.name),
                 ));
             }
@@ -122,7 +123,7 @@ pub fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
                 "{}={} was given to the container, and its processes do not have it",
                 variable.name, variable.value
             ),
-            Blame::Image,
+            Fault::Image,
             "look at what the image's entrypoint unsets".to_owned(),
         ));
     }
@@ -142,9 +143,9 @@ fn lost<'a>(run: &'a RunFacts, environment: &EnvironmentFacts) -> Vec<&'a Variab
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Blame::*;
     use crate::checks::Status::*;
     use crate::checks::run::testing::*;
+    use crate::diagnosis::Fault::*;
 
     #[test]
     fn every_setting_is_listed_with_its_origin() {
@@ -170,7 +171,7 @@ mod tests {
         let mut run = good_run();
         run.launch.variables.push(variable("NCCL_NET", "Socket", Origin::User));
         run.environment.as_mut().unwrap().variables.insert("NCCL_NET".into(), "Socket".into());
-        expect(&found(&run, "settings-in-effect"), Warn, Some(Settings), &["NCCL_NET=Socket (user)"]);
+        expect(&found(&run, "settings-in-effect"), Warn, Some(Job), &["NCCL_NET=Socket (user)"]);
     }
 
     #[test]

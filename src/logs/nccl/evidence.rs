@@ -1,7 +1,8 @@
 //! What the logs of all processes add up to.
 
 use super::rank::{RankEvidence, Transport, Warnings};
-use super::rdma::{GpuDirect, is_verbs_network};
+use super::rdma::is_verbs_network;
+use crate::diagnosis::GpuDirect;
 use crate::versions::{NcclVersion, parse_nccl_version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,13 +18,12 @@ mod reader;
 mod room;
 mod stream;
 
-pub use causes::{Cause, Fault, GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint, explain_nccl_log};
+pub use causes::{GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint, explain_nccl_log};
 pub use evidence::{DeviceUse, NcclEvidence, TransportUse, VersionUse};
 pub use message::{Direction, IbDevice, IbPort, Membership, SocketInterface};
 pub use rank::{ChannelGroup, Counted, Phase, PluginState, PluginUse, RankEvidence, Transport, Warnings};
 pub use rdma::{
-    CounterReading, DeviceBytes, ExpectedBytes, GpuDirect, Observed, RdmaReason, RdmaUse, RdmaVerdict,
-    is_verbs_network, judge_rdma,
+    CounterReading, DeviceBytes, ExpectedBytes, Observed, RdmaReason, RdmaVerdict, is_verbs_network, judge_rdma,
 };
 pub use reader::RankLog;
 pub use room::Room;

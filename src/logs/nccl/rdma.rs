@@ -7,6 +7,7 @@
 
 use super::evidence::NcclEvidence;
 use super::rank::Transport;
+use crate::diagnosis::{GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,33 +15,6 @@ use std::fmt;
 /// Share of the expected bytes that counters must have risen by: some devices count payload, others whole packets, and a
 /// counter can be read a moment early.
 const ENOUGH: f64 = 0.9;
-
-/// Whether RDMA carried the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum RdmaUse {
-    Yes,
-    No,
-    /// Nothing had to cross the network: one rank, or GPUs of one host over P2P or shared memory.
-    NotExercised,
-    Unknown,
-}
-
-/// Whether the RDMA device reached the GPU's memory itself. Apart from [`RdmaUse`]: RDMA works without it, more slowly.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GpuDirect {
-    /// Every channel line through RDMA has `/GDRDMA`.
-    Yes,
-    /// None has.
-    No,
-    Mixed,
-    /// There is no channel line through RDMA.
-    #[default]
-    NotExercised,
-}
 
 /// A network of NCCL that is ibverbs: its own `IB`, or HPC-X's `IBext`, `IBext_v8`, ….
 ///

@@ -35,7 +35,7 @@ pub struct Workshop {
 
 /// Says why a test does not run. Returned early, so that the reason is in the output.
 pub fn skip<T>(reason: &str) -> Option<T> {
-    super::skipping::say_skipped(reason);
+    crate::support::say_skipped(reason);
     None
 }
 

@@ -1,6 +1,6 @@
 //! Causes of RDMA connections that fail.
 
-use super::{Cause, Fault, GidEntry, Limit, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
+use super::{Cause, CauseId, GidEntry, Limit, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
 use crate::logs::nccl::rank::RankEvidence;
 use crate::versions::NcclVersion;
 
@@ -15,16 +15,14 @@ pub(super) fn memlock(log: &Log<'_>) -> Option<Cause> {
     };
     match log.hints.memlock {
         Limit::Bytes(bytes) => cause(
-            "memlock-low",
-            Fault::Launch,
+            CauseId::MemlockLow,
             format!("the limit of locked memory is {bytes} B: RDMA memory cannot be registered"),
             "start the container with --ulimit memlock=-1 (and --cap-add IPC_LOCK); in Kubernetes LimitMEMLOCK=infinity of containerd",
             // Old versions name no error.
             log.lines(|line| no_memory(line) || (verbs(line) && !line.contains("error"))),
         ),
         limit => cause(
-            "verbs-out-of-memory",
-            Fault::Host,
+            CauseId::VerbsOutOfMemory,
             "the RDMA driver refuses memory",
             match limit {
                 Limit::Unlimited => {
@@ -54,24 +52,12 @@ pub(super) fn not_compat(log: &Log<'_>) -> Option<Cause> {
         let iwarp = erdma.iter().filter(|device| device.is_iwarp == Some(true)).take(MAX_EVIDENCE);
         lines.extend(iwarp.map(|device| log.device_line(&device.name, "transport iWARP")));
     }
-    cause(
-        "erdma-driver-not-compat",
-        Fault::Host,
-        "the host's erdma driver is not in compatibility mode: its devices are iWARP, which NCCL cannot connect",
-        "load it on the host with compat_mode=Y (rmmod erdma; modprobe erdma compat_mode=Y), or install it in OFED or compat mode; the image is fine, and no other GID index helps",
-        lines,
-    )
+    CauseId::ErdmaDriverNotCompat.found(lines)
 }
 
 pub(super) fn namespace(log: &Log<'_>) -> Option<Cause> {
     let lines = log.lines(|line| line.contains("ibv_modify_qp failed") && line.contains("No such device"));
-    cause(
-        "netns-gid-mismatch",
-        Fault::Launch,
-        "the GID belongs to a network interface that is not in the container's network namespace",
-        "run the container in the host's network (--network host, hostNetwork: true)",
-        lines,
-    )
+    CauseId::NetnsGidMismatch.found(lines)
 }
 
 /// Completions with status 12, `IBV_WC_RETRY_EXC_ERR`: the other device does not answer.
@@ -116,8 +102,7 @@ pub(super) fn partition(log: &Log<'_>) -> Option<Cause> {
             entry.device, entry.key, better.key, better.index
         ));
         return cause(
-            "partition-key",
-            Fault::Job,
+            CauseId::PartitionKey,
             format!(
                 "the InfiniBand ports do not reach one another: P_Key index {index} is not that of a full member of the default partition"
             ),
@@ -125,13 +110,7 @@ pub(super) fn partition(log: &Log<'_>) -> Option<Cause> {
             lines,
         );
     }
-    cause(
-        "infiniband-unreachable",
-        Fault::Host,
-        "the InfiniBand ports do not reach one another (status 12: no answer to any retry)",
-        "check the fabric between the two ports (ibstat, ibping, the subnet manager); where it has partitions, set NCCL_IB_PKEY to the index of the job's P_Key (/sys/class/infiniband/*/ports/*/pkeys/*)",
-        lines,
-    )
+    CauseId::InfinibandUnreachable.found(lines)
 }
 
 /// RoCE devices that do not reach one another. A GID is the cause where one is seen that cannot be routed.
@@ -172,5 +151,5 @@ pub(super) fn gid(log: &Log<'_>) -> Option<Cause> {
         }
         None => "the devices do not reach one another: the GID in use is link-local".to_owned(),
     };
-    cause("gid-unroutable", Fault::Job, summary, remedy, lines)
+    cause(CauseId::GidUnroutable, summary, remedy, lines)
 }

@@ -1,6 +1,6 @@
 //! Causes of a network without RDMA: devices, ports, filters, plugins.
 
-use super::{Cause, Fault, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
+use super::{Cause, CauseId, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
 use crate::logs::nccl::rank::{PluginState, RankEvidence};
 use crate::logs::nccl::rdma::is_verbs_network;
 use crate::nccl_settings::InterfaceFilter;
@@ -9,13 +9,7 @@ pub(super) fn libibverbs(log: &Log<'_>) -> Option<Cause> {
     // 2.30 names each name that it tries; `libibverbs.so` is often absent, `.so.1` is what matters.
     let lines = log
         .lines(|line| line.contains("Failed to open libibverbs.so") || line.contains("Count not open libibverbs.so.1"));
-    cause(
-        "libibverbs-missing",
-        Fault::Image,
-        "NCCL finds no libibverbs.so.1 in the image",
-        "install the fabric's RDMA packages in the image (rdmaprep build)",
-        lines,
-    )
+    CauseId::LibibverbsMissing.found(lines)
 }
 
 pub(super) fn switched_off(log: &Log<'_>) -> Option<Cause> {
@@ -26,8 +20,7 @@ pub(super) fn switched_off(log: &Log<'_>) -> Option<Cause> {
             off.then_some((rank, name, value))
         })?;
     cause(
-        "rdma-switched-off",
-        Fault::Job,
+        CauseId::RdmaSwitchedOff,
         format!("{name}={value} switches RDMA off"),
         format!("unset {name}: look in the image's environment, the job's, /etc/nccl.conf and ~/.nccl.conf"),
         vec![format!("{}: {name} set by environment to {value}", rank.label())],
@@ -55,13 +48,7 @@ pub(super) fn asymmetric(log: &Log<'_>) -> Option<Cause> {
         ),
         None => "pass every /dev/infiniband/uverbs* of the fabric to every container".to_owned(),
     };
-    cause(
-        "asymmetric-hca",
-        Fault::Launch,
-        "ranks have different RDMA devices: NCCL hangs without an error then",
-        remedy,
-        lines,
-    )
+    cause(CauseId::AsymmetricHca, "ranks have different RDMA devices: NCCL hangs without an error then", remedy, lines)
 }
 
 pub(super) fn not_permitted(log: &Log<'_>) -> Option<Cause> {
@@ -78,13 +65,7 @@ pub(super) fn not_permitted(log: &Log<'_>) -> Option<Cause> {
     if !log.evidence.asymmetric_devices.is_empty() {
         return None;
     }
-    cause(
-        "device-not-permitted",
-        Fault::Launch,
-        "the host's RDMA device is not usable in the container: its device node was not passed, or not with permission",
-        "start the container with --device /dev/infiniband/uverbsN for each device and --device /dev/infiniband/rdma_cm",
-        lines,
-    )
+    CauseId::DeviceNotPermitted.found(lines)
 }
 
 pub(super) fn hardware(log: &Log<'_>) -> Option<Cause> {
@@ -97,13 +78,7 @@ pub(super) fn hardware(log: &Log<'_>) -> Option<Cause> {
     if !log.lines(|line| line.contains("libibverbs: Warning") && names_erdma_provider(line)).is_empty() {
         return None;
     }
-    cause(
-        "no-rdma-hardware",
-        Fault::Host,
-        "the host shows no RDMA device (/sys/class/infiniband is empty)",
-        "use an instance type with RDMA, attach an elastic RDMA interface, and load the driver on the host",
-        lines,
-    )
+    CauseId::NoRdmaHardware.found(lines)
 }
 
 pub(super) fn port_down(log: &Log<'_>) -> Option<Cause> {
@@ -117,8 +92,7 @@ pub(super) fn port_down(log: &Log<'_>) -> Option<Cause> {
     }
     let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
     cause(
-        "port-down",
-        Fault::Host,
+        CauseId::PortDown,
         format!("no port of {} is active", names.join(", ")),
         "bring the network interface of the device up on the host and give it an address (ip link set eth1 up; dhclient eth1)",
         lines,
@@ -161,8 +135,7 @@ pub(super) fn filter(log: &Log<'_>) -> Option<Cause> {
         lines.push(format!("{}: Using network Socket", rank.label()));
     }
     cause(
-        "hca-filter-matches-nothing",
-        Fault::Job,
+        CauseId::HcaFilterMatchesNothing,
         format!("NCCL_IB_HCA={value} names none of {}", names.join(", ")),
         format!("set NCCL_IB_HCA={}, or unset it", names.join(",")),
         lines,
@@ -201,8 +174,7 @@ pub(super) fn foreign_plugin(log: &Log<'_>) -> Option<Cause> {
     }
     lines.truncate(MAX_EVIDENCE);
     cause(
-        "foreign-net-plugin",
-        Fault::Image,
+        CauseId::ForeignNetPlugin,
         match log.ranks().iter().any(|rank| rank.no_ib_device) {
             true => "a network plugin of the image took over from NCCL's own, and found no device",
             false => "a network plugin of the image took over from NCCL's own",

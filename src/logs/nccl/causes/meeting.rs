@@ -1,6 +1,6 @@
 //! Causes between the ranks of a host, and of ranks that do not meet.
 
-use super::{Cause, Fault, Log, MAX_EVIDENCE, cause};
+use super::{Cause, CauseId, Log, MAX_EVIDENCE, cause};
 use crate::logs::nccl::rank::{Phase, RankEvidence, Transport};
 use crate::nccl_settings::InterfaceFilter;
 
@@ -16,13 +16,7 @@ pub(super) fn shm(log: &Log<'_>) -> Option<Cause> {
     let full_now =
         !log.lines(full).is_empty() || !log.lines(|line| segment(line) && line.contains("failed to extend")).is_empty();
     let lines = if full_now || small { log.lines(segment) } else { Vec::new() };
-    cause(
-        "shm-too-small",
-        Fault::Launch,
-        "/dev/shm is full: a container has 64 MiB by default",
-        "start the container with --shm-size=8g or --ipc=host",
-        lines,
-    )
+    CauseId::ShmTooSmall.found(lines)
 }
 
 /// NCCL found no interface, and was told to look for some only.
@@ -44,8 +38,7 @@ pub(super) fn interface_filter(log: &Log<'_>) -> Option<Cause> {
     lines.extend(found);
     let known = if names.is_empty() { String::new() } else { format!(": other ranks have {}", names.join(", ")) };
     cause(
-        "ifname-filter-matches-nothing",
-        Fault::Job,
+        CauseId::IfnameFilterMatchesNothing,
         format!("NCCL_SOCKET_IFNAME={value} leaves no interface with an address{known}"),
         "set NCCL_SOCKET_IFNAME to an interface of the host's network (eth0), or unset it, and run the container in the host's network (--network host)",
         lines,
@@ -88,8 +81,7 @@ pub(super) fn interface(log: &Log<'_>) -> Option<Cause> {
     names.sort_unstable();
     names.dedup();
     cause(
-        "bootstrap-interface",
-        Fault::Job,
+        CauseId::BootstrapInterface,
         format!("the ranks are to meet over {}, which other hosts do not reach", names.join(", ")),
         format!("set NCCL_SOCKET_IFNAME to the interface of the hosts' common network, as NCCL_SOCKET_IFNAME=={other}"),
         lines,
@@ -110,11 +102,5 @@ pub(super) fn stalled(log: &Log<'_>) -> Option<Cause> {
             log.ranks().len()
         ));
     }
-    cause(
-        "p2p-stalled",
-        Fault::Host,
-        "GPUs do not reach one another's memory: PCIe ACS or the IOMMU may redirect it",
-        "switch ACS off on the host's PCIe bridges, or the IOMMU to pass-through; NCCL_P2P_DISABLE=1 shows whether it is this",
-        lines,
-    )
+    CauseId::P2pStalled.found(lines)
 }

@@ -14,61 +14,27 @@ pub use hints::{GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint};
 
 use super::evidence::NcclEvidence;
 use super::rank::RankEvidence;
+use crate::diagnosis::{Cause, CauseId};
 use connections::{gid, memlock, namespace, not_compat, partition};
 use devices::{asymmetric, filter, foreign_plugin, hardware, libibverbs, not_permitted, port_down, switched_off};
 use meeting::{interface, interface_filter, shm, stalled};
-use serde::Serialize;
 use software::{driver, symbol, version_skew};
 use words::WORDS;
 
 /// Lines quoted for one cause.
 const MAX_EVIDENCE: usize = 6;
 
-/// What went wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Cause {
-    /// Stable, kebab-case.
-    pub id: &'static str,
-    pub summary: String,
-    /// Lines of the log (`rank 1 (host-a:7): …`), or what the hint says.
-    pub evidence: Vec<String>,
-    pub remedy: String,
-    pub fault: Fault,
-}
-
-impl Cause {
-    pub fn is_image_at_fault(&self) -> bool {
-        self.fault == Fault::Image
-    }
-}
-
-/// Where the remedy has to be applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Fault {
-    Image,
-    /// Hardware, drivers, ports: no image and no option helps.
-    Host,
-    /// How the container was started: devices, limits, network.
-    Launch,
-    /// The job's own settings.
-    Job,
-}
-
 /// Finds the causes, those that explain others first; empty where nothing is named.
 pub fn explain_nccl_log(evidence: &NcclEvidence, hints: &Hints) -> Vec<Cause> {
     let log = Log { evidence, hints };
     let mut causes: Vec<Cause> = LIST.iter().filter_map(|rule| rule(&log)).collect();
     for rule in WORDS {
-        let evidence = log.lines(|line| rule.marks.iter().all(|mark| line.contains(mark)));
-        if evidence.is_empty() || causes.iter().any(|cause| rule.id == cause.id || rule.unless == cause.id) {
+        if causes.iter().any(|cause| cause.id == rule.id || Some(cause.id) == rule.unless) {
             continue;
         }
-        let (summary, remedy) = (rule.summary.to_owned(), rule.remedy.to_owned());
-        causes.push(Cause { id: rule.id, summary, evidence, remedy, fault: rule.fault });
+        causes.extend(rule.id.found(log.lines(|line| rule.fit(line))));
     }
+    causes.retain(|cause| log.can_occur(cause.id));
     causes
 }
 
@@ -151,17 +117,19 @@ impl Log<'_> {
         format!("{from}: {device}: {what}")
     }
 
+    /// Whether some rank's NCCL is one in which the cause can occur; ranks whose version the log does not say count.
+    fn can_occur(&self, id: CauseId) -> bool {
+        let versions = id.info().nccl;
+        let ranks = self.ranks();
+        ranks.is_empty() || ranks.iter().any(|rank| rank.decoded_version().is_none_or(|v| versions.contains(v)))
+    }
+
     fn uses_rdma(&self) -> bool {
         !self.evidence.devices.is_empty() || !self.evidence.unnamed_devices.is_empty()
     }
 }
 
-fn cause(
-    id: &'static str,
-    fault: Fault,
-    summary: impl Into<String>,
-    remedy: impl Into<String>,
-    evidence: Vec<String>,
-) -> Option<Cause> {
-    (!evidence.is_empty()).then(|| Cause { id, summary: summary.into(), evidence, remedy: remedy.into(), fault })
+/// A cause with what this case is in particular.
+fn cause(id: CauseId, summary: impl Into<String>, remedy: impl Into<String>, evidence: Vec<String>) -> Option<Cause> {
+    Some(id.found(evidence)?.summary(summary).remedy(remedy))
 }

@@ -1,6 +1,6 @@
 //! Causes in the versions of NCCL, CUDA and the driver.
 
-use super::{Cause, Fault, Log, MAX_EVIDENCE, cause};
+use super::{Cause, CauseId, Log, MAX_EVIDENCE, cause};
 use crate::versions::NcclVersion;
 
 /// One text for two causes: `/dev/nvidiactl` tells a driver that is too old from a GPU that was not passed.
@@ -12,8 +12,7 @@ pub(super) fn driver(log: &Log<'_>) -> Option<Cause> {
     });
     if log.hints.gpu_nodes == Some(false) {
         return cause(
-            "gpu-not-passed",
-            Fault::Launch,
+            CauseId::GpuNotPassed,
             "the container sees no GPU: /dev/nvidiactl is not there",
             "start it with --gpus all (NVIDIA container toolkit), and check NVIDIA_VISIBLE_DEVICES",
             lines,
@@ -25,13 +24,7 @@ pub(super) fn driver(log: &Log<'_>) -> Option<Cause> {
             "the host's driver is older than the image's CUDA needs (or, without /dev/nvidiactl, no GPU was passed)"
         }
     };
-    cause(
-        "driver-too-old",
-        Fault::Host,
-        summary,
-        "upgrade the host's driver, or take an image with an older CUDA",
-        lines,
-    )
+    cause(CauseId::DriverTooOld, summary, "upgrade the host's driver, or take an image with an older CUDA", lines)
 }
 
 pub(super) fn version_skew(log: &Log<'_>) -> Option<Cause> {
@@ -61,8 +54,7 @@ pub(super) fn version_skew(log: &Log<'_>) -> Option<Cause> {
     }
     let named: Vec<String> = versions.iter().take(8).map(ToString::to_string).collect();
     cause(
-        "nccl-version-skew",
-        Fault::Image,
+        CauseId::NcclVersionSkew,
         format!("ranks run different NCCLs: {}", named.join(", ")),
         "run the same image on every rank, and check which libnccl.so.2 each one loads",
         lines,
@@ -80,15 +72,9 @@ pub(super) fn symbol(log: &Log<'_>) -> Option<Cause> {
     let is_new = lines.iter().any(|line| line.contains("ncclCommWindow") || line.contains("ncclDevComm"));
     let is_tests = lines.iter().any(|line| line.contains("_perf")) || (is_new && !is_torch);
     if is_tests {
-        return cause("nccl-version-skew", Fault::Image, SKEW, SKEW_REMEDY, lines);
+        return cause(CauseId::NcclVersionSkew, SKEW, SKEW_REMEDY, lines);
     }
-    cause(
-        "nccl-too-old-loaded",
-        Fault::Image,
-        "the NCCL that the loader found is older than the one the program was built with",
-        "find which libnccl.so.2 is loaded (LD_LIBRARY_PATH comes before the wheel's own) and take the old one out of the way",
-        lines,
-    )
+    CauseId::NcclTooOldLoaded.found(lines)
 }
 
 pub(super) const SKEW: &str = "the program was built with another NCCL than it runs with";

@@ -1,0 +1,142 @@
+//! Which module may use which: data types at the bottom, the command line at the top.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Module → modules that it may use. `cli` may use all; a new module needs a line here.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("versions", &[]),
+    ("distro", &[]),
+    ("nccl_settings", &[]),
+    ("diagnosis", &["versions"]),
+    ("shell", &[]),
+    ("remedy", &[]),
+    ("signals", &[]),
+    ("logs", &["diagnosis", "nccl_settings", "versions"]),
+    ("explain", &["checks", "diagnosis", "logs", "targets"]),
+    ("docker", &["shell"]),
+    ("image", &[]),
+    ("registry", &["docker", "image"]),
+    ("fabric", &["distro"]),
+    ("targets", &["fabric", "versions"]),
+    ("facts", &["diagnosis", "distro"]),
+    ("sysfs", &[]),
+    ("agent", &["facts", "signals", "sysfs"]),
+    ("devices", &["agent", "facts", "sysfs"]),
+    ("loopback", &["agent", "devices", "diagnosis", "facts", "sysfs"]),
+    ("inspect", &["distro", "fabric", "facts", "image", "nccl_settings", "units", "versions"]),
+    ("recipe", &["fabric", "image", "targets", "versions"]),
+    ("package_file", &["facts", "inspect"]),
+    ("plan", &["fabric", "facts", "image", "inspect", "package_file"]),
+    ("dockerfile", &["fabric", "plan", "shell"]),
+    ("diff", &["facts"]),
+    (
+        "checks",
+        &[
+            "diagnosis",
+            "distro",
+            "fabric",
+            "facts",
+            "image",
+            "inspect",
+            "nccl_settings",
+            "plan",
+            "recipe",
+            "shell",
+            "targets",
+            "units",
+            "versions",
+        ],
+    ),
+    ("launch", &["docker", "fabric", "facts", "inspect", "logs", "nccl_settings", "shell", "sysfs", "targets"]),
+    ("job", &["docker", "fabric", "launch", "shell", "targets"]),
+    ("policy", &["checks", "targets", "versions"]),
+    ("report", &["checks", "diagnosis", "diff", "explain", "facts", "logs", "policy", "recipe", "targets", "units"]),
+    ("source", &["docker", "facts", "image", "inspect", "registry", "remedy"]),
+    ("judge", &["checks", "diagnosis", "fabric", "facts", "policy", "recipe", "report", "targets"]),
+];
+
+/// Crates that one module alone may use.
+const ONLY_IN: &[(&str, &str)] = &[
+    ("bollard", "docker"),
+    ("clap", "cli"),
+    ("indicatif", "cli"),
+    ("minijinja", "dockerfile"),
+    ("quick_junit", "report"),
+    ("ureq", "registry"),
+    ("rpm_version", "inspect"),
+    ("libloading", "agent"),
+    ("libc", "agent"),
+];
+
+fn sources() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let root = todo[0].clone();
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let relative = path.strip_prefix(&root).unwrap();
+                let first = relative.components().next().unwrap().as_os_str().to_string_lossy();
+                let module = first.trim_end_matches(".rs").to_owned();
+                let text = std::fs::read_to_string(&path).unwrap();
+                // Tests may use anything.
+                let code = text.split("#[cfg(test)]").next().unwrap().to_owned();
+                found.push((module, code));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn imports_point_one_way() {
+    let mut seen = BTreeSet::new();
+    for (module, code) in sources() {
+        if ["main", "lib", "cli"].contains(&module.as_str()) {
+            continue;
+        }
+        let (_, allowed) =
+            MAY_USE.iter().find(|(name, _)| *name == module).unwrap_or_else(|| panic!("{module} is not in the table"));
+        for at in code.match_indices("crate::").map(|(at, found)| at + found.len()) {
+            let used: String = code[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            assert!(used == module || allowed.contains(&used.as_str()), "{module} uses {used}");
+        }
+        seen.insert(module);
+    }
+    // The table has no module that is gone.
+    assert_eq!(seen.len(), MAY_USE.len(), "{seen:?}");
+}
+
+#[test]
+fn libraries_stay_where_they_belong() {
+    for (module, code) in sources() {
+        for (library, owner) in ONLY_IN {
+            let uses =
+                [format!("use {library}::"), format!(" {library}::")].iter().any(|text| code.contains(text.as_str()));
+            assert!(!uses || module == *owner, "{module} uses {library}");
+        }
+        if ![
+            "agent", "cli", "devices", "docker", "image", "launch", "loopback", "registry", "signals", "source",
+            "sysfs", "main", "lib",
+        ]
+        .contains(&module.as_str())
+        {
+            for io in [
+                "std::fs",
+                "std::net::Tcp",
+                "std::net::Udp",
+                "std::net::ToSocket",
+                "unix::net",
+                "std::process",
+                "std::env::",
+            ] {
+                assert!(!code.contains(io), "{module} does I/O: {io}");
+            }
+        }
+    }
+}

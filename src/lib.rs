@@ -44,6 +44,7 @@ pub mod package_file;
 pub mod plan;
 pub mod policy;
 pub mod recipe;
+pub mod reference;
 pub mod registry;
 pub mod remedy;
 pub mod report;

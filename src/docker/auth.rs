@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::config::{AuthEntry, ClientConfig};
 use super::redact::redact;
-use super::reference::{DOCKER_HUB, Reference, ReferenceError};
+use crate::reference::{DOCKER_HUB, Reference, ReferenceError};
 
 /// Key of Docker Hub in `config.json` and for helpers: the address of the first registry protocol, kept for old files.
 const HUB_KEY: &str = "https://index.docker.io/v1/";

@@ -17,7 +17,7 @@ use super::context::{BuildContext, ContextError};
 use super::engine::Engine;
 use super::error::DockerError;
 use super::redact::Redactor;
-use super::reference::Reference;
+use crate::reference::Reference;
 
 /// Events that may wait for the caller; a caller that is slower slows the build down.
 const QUEUED_EVENTS: usize = 256;

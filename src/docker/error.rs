@@ -13,7 +13,7 @@ use bollard::errors::Error as ClientError;
 use super::address::Address;
 use super::endpoint::Endpoint;
 use super::redact::redact;
-use super::reference::ReferenceError;
+use crate::reference::ReferenceError;
 
 /// Which side of a version disagreement is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use bollard::query_parameters::RemoveImageOptionsBuilder;
 
 use super::engine::{CONTROL_TIMEOUT, Engine, STORE_TIMEOUT};
 use super::error::DockerError;
-use super::reference::{Reference, check_image_name};
+use crate::reference::Reference;
 
 /// What an engine knows about one of its images.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -65,7 +65,7 @@ pub struct HistoryEntry {
 impl Engine {
     /// Describes a local image; `None` if there is none of that name.
     pub async fn inspect_image(&self, name: &str) -> Result<Option<ImageSummary>, DockerError> {
-        check_image_name(name)?;
+        Reference::parse(name)?;
         let operation = format!("inspecting the image {name}");
         let inspected = self.call(&operation, CONTROL_TIMEOUT, self.client().inspect_image(name)).await;
         or_missing(inspected.map(summarise))
@@ -73,7 +73,7 @@ impl Engine {
 
     /// The steps that made a local image; `None` if there is none of that name.
     pub async fn image_history(&self, name: &str) -> Result<Option<Vec<HistoryEntry>>, DockerError> {
-        check_image_name(name)?;
+        Reference::parse(name)?;
         let operation = format!("reading the history of the image {name}");
         let history = self.call(&operation, CONTROL_TIMEOUT, self.client().image_history(name)).await;
         or_missing(history.map(|items| {
@@ -95,7 +95,7 @@ impl Engine {
 
     /// As [`Engine::remove_image`]; `keep_parents` leaves the nameless images below it alone.
     pub(super) async fn delete_image(&self, name: &str, force: bool, keep_parents: bool) -> Result<bool, DockerError> {
-        check_image_name(name)?;
+        Reference::parse(name)?;
         let options = RemoveImageOptionsBuilder::default().force(force).noprune(keep_parents).build();
         let operation = format!("removing the image {name}");
         let removal = self.client().remove_image(name, Some(options), None);
@@ -105,7 +105,7 @@ impl Engine {
 
     /// Gives a local image one more name.
     pub async fn tag_image(&self, image: &str, name: &str) -> Result<(), DockerError> {
-        check_image_name(image)?;
+        Reference::parse(image)?;
         let reference = Reference::parse(name)?;
         let options = bollard::query_parameters::TagImageOptionsBuilder::default()
             .repo(&reference.name())

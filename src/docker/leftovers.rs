@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::build::BuildEvent;
 use super::engine::{CONTROL_TIMEOUT, Engine, STORE_TIMEOUT};
 use super::error::DockerError;
-use super::reference::Reference;
 use super::transcript::{Traces, UnfinishedStep};
+use crate::reference::Reference;
 
 /// How long the daemon may take to end a step by itself. It kills the container at once, but may be writing a layer.
 const DAEMON_GRACE: Duration = Duration::from_secs(30);

@@ -31,7 +31,6 @@ mod podman;
 pub mod pull;
 pub mod push;
 pub mod redact;
-pub mod reference;
 mod save;
 mod ssh;
 mod transcript;

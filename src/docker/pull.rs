@@ -14,7 +14,7 @@ use super::auth::{Credentials, is_refusal, login_remedy};
 use super::engine::Engine;
 use super::error::{DockerError, from_client, is_stray_line_end};
 use super::redact::redact;
-use super::reference::{Reference, ReferenceError};
+use crate::reference::{Reference, ReferenceError};
 
 /// How the engine words that a registry has no such image (`distribution/errors.go`, and the registry's own answers).
 const NOT_FOUND: [&str; 3] = ["manifest unknown", "not found", "name unknown"];

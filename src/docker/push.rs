@@ -12,7 +12,7 @@ use super::auth::{Credentials, is_refusal, login_remedy};
 use super::engine::Engine;
 use super::error::{DockerError, from_client, is_stray_line_end};
 use super::redact::redact;
-use super::reference::{Reference, ReferenceError};
+use crate::reference::{Reference, ReferenceError};
 
 /// How the engine words it inside the stream (`daemon/images`); podman answers 404 instead.
 const NO_SUCH_IMAGE: &str = "image does not exist locally";

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::engine::Engine;
 use super::error::{DockerError, from_client};
-use super::reference::check_image_name;
+use crate::reference::Reference;
 
 /// Pieces between the connection and the reader. The HTTP client hands over at most some hundred KiB at a time.
 const QUEUED_CHUNKS: usize = 16;
@@ -23,7 +23,7 @@ impl Engine {
     /// The reader must be used outside the async runtime's own threads (`std::thread`, `spawn_blocking`). An error in
     /// mid-stream is an [`io::Error`] of `read`; dropping the reader ends the transfer.
     pub async fn save_image(&self, name: &str) -> Result<impl Read + Send + use<>, DockerError> {
-        check_image_name(name)?;
+        Reference::parse(name)?;
         let operation = format!("saving the image {name}");
         let endpoint = self.endpoint().clone();
         let mut stream = self.client().export_image(name).boxed();

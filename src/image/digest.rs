@@ -1,7 +1,7 @@
 //! Content digests: bytes, whole or streaming past → `sha256:…`.
 
 use super::ImageError;
-use super::reference::is_digest;
+use crate::reference::is_digest;
 use sha2::{Digest as _, Sha256};
 use std::io::{self, Read};
 

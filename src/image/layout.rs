@@ -7,8 +7,8 @@
 use super::digest;
 use super::oci::{self, Descriptor, Document, Documents, Index, parse_document, parse_json};
 use super::platform::Platform;
-use super::reference::{is_digest, split_tag};
 use super::{ConfigFile, ImageError, ReadOptions};
+use crate::reference::{familiar, is_digest, split_tag};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -145,7 +145,7 @@ fn select_items<'a>(items: &'a [ManifestItem], select: Option<&str>) -> Result<V
         .iter()
         .filter(|item| {
             // skopeo writes names with Docker Hub's registry, Docker without.
-            item.tags().iter().any(|tag| oci::familiar(tag) == oci::familiar(&tagged))
+            item.tags().iter().any(|tag| familiar(tag) == familiar(&tagged))
                 || wanted.trim_start_matches("sha256:") == claimed_hex(&item.config)
         })
         .collect();

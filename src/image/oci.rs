@@ -6,6 +6,7 @@
 
 use super::platform::Platform;
 use super::{ConfigFile, ImageError, digest};
+use crate::reference::familiar;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +151,7 @@ pub fn find_image<D: Documents>(
     if names.len() > 1 && select.is_none() {
         return Err(ImageError::SeveralImages { known: all_names(&real) }.into());
     }
-    let name = chosen.first().and_then(|entry| entry.annotation(CONTAINERD_NAME)).map(|name| familiar(name).to_owned());
+    let name = chosen.first().and_then(|entry| entry.annotation(CONTAINERD_NAME)).map(familiar);
     let mut leaves = Vec::new();
     for entry in chosen {
         collect(documents, entry, 0, &mut leaves)?;
@@ -277,15 +278,7 @@ fn is_named(entry: &Descriptor, wanted: &str) -> bool {
         return true;
     }
     let latest = format!("{wanted}:latest");
-    entry.names().any(|name| [name, familiar(name)].iter().any(|name| *name == wanted || *name == latest))
-}
-
-/// A name as people write it: without Docker Hub's registry and namespace.
-pub(super) fn familiar(name: &str) -> &str {
-    match name.strip_prefix("docker.io/") {
-        Some(name) => name.strip_prefix("library/").unwrap_or(name),
-        None => name,
-    }
+    entry.names().any(|name| [name, &familiar(name)].iter().any(|name| *name == wanted || *name == latest))
 }
 
 fn all_names(entries: &[Descriptor]) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! What a job is, whoever runs it: image, command, size, variables. Pure.
 
 use super::quantity::Quantity;
-use crate::docker::reference::{Reference, ReferenceError};
 use crate::launch::variables::{UserVariable, is_secret};
+use crate::reference::{Reference, ReferenceError};
 use crate::shell::shell_join;
 use crate::targets::Target;
 

@@ -11,7 +11,7 @@ use crate::fabric::{
     Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace, check_address,
 };
 use crate::facts::ImageFacts;
-use crate::image::reference::{is_digest, is_image_name, split_tag};
+use crate::reference::{is_digest, is_image_name, split_tag};
 pub use apt::is_rdma_core;
 use offline::{OfferedFiles, OfflineError};
 pub use rpm::{has_package_manager, is_split_provider};

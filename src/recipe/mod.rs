@@ -9,7 +9,7 @@ pub mod shipped;
 pub use fact::{Fact, StatedFact};
 
 use crate::fabric::{self, FABRICS, Fabric};
-use crate::image::reference::{is_digest, is_image_name};
+use crate::reference::{can_be_given, is_digest, is_image_name};
 use crate::targets::{self, Target};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -178,7 +178,7 @@ pub fn parse_recipe(name: &str, text: &str) -> Result<Recipe, RecipeError> {
         },
         None => None,
     };
-    if let Some(tag) = raw.tag.as_ref().filter(|tag| !is_tag(tag)) {
+    if let Some(tag) = raw.tag.as_ref().filter(|tag| !can_be_given(tag)) {
         return Err(RecipeError::Tag(tag.clone()));
     }
     let facts = parse_facts(&raw.expect)?;
@@ -237,10 +237,6 @@ fn parse_facts(expect: &[RawExpect]) -> Result<Vec<StatedFact>, RecipeError> {
     Ok(facts)
 }
 
-fn is_tag(text: &str) -> bool {
-    is_image_name(text) && !text.contains('@') && !is_digest(text)
-}
-
 /// `cn-hangzhou`: what may stand in a registry's host name.
 fn check_region(region: &str) -> Result<(), RecipeError> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -296,7 +292,7 @@ impl Recipe {
     /// image name.
     pub fn default_tag(&self) -> Option<String> {
         let derived = || format!("{}-{}", self.name, self.fabric.id);
-        Some(self.tag.clone().unwrap_or_else(derived)).filter(|tag| is_tag(tag))
+        Some(self.tag.clone().unwrap_or_else(derived)).filter(|tag| can_be_given(tag))
     }
 }
 

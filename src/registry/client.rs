@@ -7,7 +7,7 @@ use super::challenge::{Challenge, parse_challenges};
 use super::{RegistryError, Settings};
 use crate::docker::auth::{self, Credentials};
 use crate::docker::config::ClientConfig;
-use crate::docker::reference::{DOCKER_HUB, Reference};
+use crate::reference::{DOCKER_HUB, Reference};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io;

@@ -14,9 +14,9 @@ mod client;
 mod pull;
 
 use crate::docker::auth::AuthError;
-use crate::docker::reference::ReferenceError;
 use crate::image::ImageError;
 use crate::image::layer::LayerError;
+use crate::reference::ReferenceError;
 pub use pull::read_image;
 use std::io;
 use std::path::PathBuf;

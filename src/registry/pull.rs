@@ -3,14 +3,14 @@
 use super::client::{ATTEMPTS, Client, unreachable_error, wait_before};
 use super::{RegistryError, Settings};
 use crate::docker::config::ClientConfig;
-use crate::docker::reference::Reference;
 use crate::image::layer::{Harvest, LayerDigests, LayerError, index_and_hash_layer, index_layer};
 use crate::image::oci::{
     Descriptor, Documents, Found, INDEX_TYPES, Index, MANIFEST_TYPES, MAX_DOCUMENT_BYTES, find_image,
 };
-use crate::image::reference::is_digest;
 use crate::image::rootfs::LayerIndex;
 use crate::image::{Image, ImageError, ReadOptions, check_layer_digests, digest, parallel};
+use crate::reference::Reference;
+use crate::reference::is_digest;
 use std::cell::Cell;
 use std::io::{self, Read};
 use ureq::Body;

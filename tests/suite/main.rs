@@ -37,6 +37,7 @@ mod readme;
 mod real_database;
 mod recipe_builds;
 mod recipes;
+mod reference;
 mod registry;
 mod reports;
 mod rootfs_against_engine;

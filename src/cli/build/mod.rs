@@ -11,8 +11,8 @@ use super::progress::{Progress, ProgressMode};
 use super::recipes::RecipeArgs;
 use super::swap::{self, Subject, SwapArgs};
 use super::{Global, block_on};
-use crate::image::reference::is_image_name;
 use crate::judge::Exit;
+use crate::reference::can_be_given;
 use clap::{Args, ValueEnum};
 use one::{Workbench, write_built};
 use std::num::NonZeroUsize;
@@ -96,7 +96,7 @@ enum PullWhen {
 }
 
 pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    if let Some(tag) = args.tags.iter().find(|tag| !is_tag(tag)) {
+    if let Some(tag) = args.tags.iter().find(|tag| !can_be_given(tag)) {
         let hint = "a tag is lower case, as in registry.example.com/team/image:1.0";
         return Err(CliError::Usage(format!("{tag:?} is not a name that an image can be given\n  {hint}")));
     }
@@ -126,10 +126,6 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     Ok(built.exit())
 }
 
-fn is_tag(text: &str) -> bool {
-    is_image_name(text) && !text.contains('@')
-}
-
 /// The names of the new image: those of the command line, else the recipe's.
 fn tags_of(args: &BuildArgs, subject: &Subject) -> Result<Vec<String>, CliError> {
     if !args.tags.is_empty() {
@@ -139,7 +135,7 @@ fn tags_of(args: &BuildArgs, subject: &Subject) -> Result<Vec<String>, CliError>
         return Err(CliError::Usage("the new image of an image needs a name\n  say --tag NAME (-t)".into()));
     };
     let prefix = args.tag_prefix.as_deref().unwrap_or_default();
-    let tag = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")).filter(|tag| is_tag(tag));
+    let tag = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")).filter(|tag| can_be_given(tag));
     let Some(tag) = tag else {
         let name = &found.recipe.name;
         return Err(CliError::Usage(format!(

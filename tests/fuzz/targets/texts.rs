@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rdmaprep::distro::{parse_os_release, parse_release_line};
-use rdmaprep::image::reference::{is_image_name, parse_reference};
+use rdmaprep::image::reference::parse_reference;
+use rdmaprep::reference::is_image_name;
 use rdmaprep::inspect::packages::{parse_depends, parse_dpkg_status};
 use rdmaprep::nccl_settings::{InterfaceFilter, parse_conf, parse_number};
 use rdmaprep::policy::parse_policy;

@@ -5,7 +5,7 @@
 
 use crate::checks::{self, Finding, Severity, Status};
 use crate::targets::Target;
-use crate::versions::{CudaVersion, NcclVersion};
+use crate::versions::{CudaVersion, NcclRequirement, parse_nccl_requirement};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Policy {
     /// Where it was read from, for people.
     pub name: String,
     checks: BTreeMap<&'static str, Rule>,
-    minimum_nccl: Option<NcclVersion>,
+    minimum_nccl: Option<NcclRequirement>,
     minimum_cuda: Option<CudaVersion>,
 }
 
@@ -108,8 +108,12 @@ pub enum PolicyError {
         "checks.{id}: {message}\n  write \"required\", \"advice\" or \"off\", or {{ severity = \"off\", reason = \"...\" }}"
     )]
     Rule { id: String, message: String },
-    #[error("{key} = {value:?} is not a version\n  an example is {example:?}")]
-    Version { key: &'static str, value: String, example: &'static str },
+    #[error(
+        "minimum_nccl = {0:?} is not a version or a range of versions\n  examples are \"2.21.5\" and \">=2.21, <2.28\""
+    )]
+    Nccl(String),
+    #[error("minimum_cuda = {0:?} is not a version\n  an example is \"12.4\"")]
+    Cuda(String),
 }
 
 /// What to say about an id that no check has.
@@ -147,18 +151,14 @@ fn parse_rule(value: toml::Value) -> Result<Rule, toml::de::Error> {
     }
 }
 
-fn parse_minimum_nccl(value: String) -> Result<NcclVersion, PolicyError> {
-    match numbers(&value).as_deref() {
-        Some(&[major, minor]) => Ok(NcclVersion::new(major, minor, 0)),
-        Some(&[major, minor, patch]) => Ok(NcclVersion::new(major, minor, patch)),
-        _ => Err(PolicyError::Version { key: "minimum_nccl", value, example: "2.21.5" }),
-    }
+fn parse_minimum_nccl(value: String) -> Result<NcclRequirement, PolicyError> {
+    parse_nccl_requirement(&value).ok_or(PolicyError::Nccl(value))
 }
 
 fn parse_minimum_cuda(value: String) -> Result<CudaVersion, PolicyError> {
     match numbers(&value).as_deref() {
         Some(&[major, minor]) => Ok(CudaVersion::new(major, minor)),
-        _ => Err(PolicyError::Version { key: "minimum_cuda", value, example: "12.4" }),
+        _ => Err(PolicyError::Cuda(value)),
     }
 }
 
@@ -177,9 +177,9 @@ impl Policy {
                 changes.push(MinimumChange { of: of.to_owned(), was, now });
             }
         };
-        if let Some(minimum) = self.minimum_nccl {
-            note("nccl", target.minimum_nccl.map(|v| v.to_string()), minimum.to_string());
-            adjusted.minimum_nccl = Some(minimum);
+        if let Some(minimum) = &self.minimum_nccl {
+            note("nccl", target.minimum_nccl.as_ref().map(NcclRequirement::as_written), minimum.as_written());
+            adjusted.minimum_nccl = Some(minimum.clone());
         }
         if let Some(minimum) = self.minimum_cuda {
             note("cuda", target.minimum_cuda.map(|v| v.to_string()), minimum.to_string());
@@ -320,6 +320,8 @@ mod tests {
             ("pai-dlc", "minimum_nccl = '2.25'", "nccl-version", Status::Fail, Some("2.19.0")),
             ("pai-dlc", "minimum_nccl = '2.21.5'", "nccl-version", Status::Pass, Some("2.19.0")),
             ("ecs", "minimum_nccl = '2.25'", "nccl-version", Status::Fail, None),
+            ("ecs", "minimum_nccl = '>=2.20, <2.28'", "nccl-version", Status::Pass, None),
+            ("ecs", "minimum_nccl = '>=2.19, <2.21'", "nccl-version", Status::Fail, None),
             ("pai-dlc", "minimum_cuda = '12.6'", "cuda-version", Status::Fail, Some("12.1")),
         ] {
             let (_, findings, used) = judge(&good(), target, policy, Bar::Fail);
@@ -329,6 +331,10 @@ mod tests {
         let (_, findings, _) = judge(&good(), "pai-dlc", "minimum_nccl = '2.25'", Bar::Fail);
         let said = &findings.iter().find(|finding| finding.check == "nccl-version").unwrap().summary;
         assert!(said.contains("Alibaba PAI-DLC under ci.toml needs 2.25.0"), "{said}");
+        let range = judge(&good(), "ecs", "minimum_nccl = '>=2.25, <2.28'", Bar::Fail);
+        let finding = range.1.iter().find(|finding| finding.check == "nccl-version").unwrap();
+        assert!(finding.summary.contains("needs >=2.25, <2.28"), "{finding:?}");
+        assert_eq!(range.2.minimums[0].now, ">=2.25, <2.28");
         let mut old = good();
         for copy in &mut old.nccl {
             copy.version = Some("2.17.1".into());
@@ -348,6 +354,7 @@ mod tests {
             ("[checks]\npython3 = { reason = 'x' }", "missing field `severity`"),
             ("minimum_nccl = '2'", "minimum_nccl = \"2\" is not a version"),
             ("minimum_nccl = '2.19.x'", "is not a version"),
+            ("minimum_nccl = '>=2.28, <2.21'", "examples are \"2.21.5\" and \">=2.21, <2.28\""),
             ("minimum_cuda = '12.+4'", "is not a version"),
             ("minimum_cuda = 12.4", "invalid type"),
             ("fail = 'warn'", "unknown field `fail`"),

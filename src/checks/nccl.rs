@@ -5,7 +5,7 @@ use super::settings::{Setting, setting};
 use super::{Outcome, Subject, abbreviate};
 use crate::facts::{ImageFacts, NcclConsumer, NcclCopy, NcclKind, PackageFacts};
 use crate::inspect::PROGRAMS;
-use crate::versions::{CudaVersion, NcclVersion, parse_cuda_version, parse_nccl_version};
+use crate::versions::{CudaVersion, NcclRequirement, NcclVersion, parse_cuda_version, parse_nccl_version};
 
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
 /// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
@@ -71,7 +71,7 @@ pub(super) fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
 }
 
 pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
-    let Some(minimum) = subject.target.minimum_nccl else {
+    let Some(minimum) = &subject.target.minimum_nccl else {
         return Outcome::skip(format!("{} states no minimum", subject.target.title));
     };
     let facts = subject.facts;
@@ -86,28 +86,28 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     if first.is_empty() {
         let paths: Vec<String> = facts.nccl.iter().map(|copy| copy.path.clone()).collect();
         return match paths.is_empty() {
-            true => Outcome::fail(format!("the image has no NCCL; {} needs {minimum} or newer", subject.target.title)),
+            true => Outcome::fail(format!("the image has no NCCL; {} needs {minimum}", subject.target.title)),
             false => Outcome::fail(format!("NCCL is only where the loader does not look: {}", abbreviate(&paths))),
         }
         .evidence(evidence)
-        .remedy(remedy_for(facts, None, Release::AtLeast(minimum)));
+        .remedy(remedy_for(facts, None, Release::Meeting(minimum)));
     }
     let all = uses(facts);
     let present = all.iter().filter(|used| used.is_torch() || used.consumer.path.is_some());
     let summary = present.map(Use::say).collect::<Vec<_>>().join("; ");
-    let is_bad = |used: &Use<'_>| used.consumer.path.is_none() || used.version.is_some_and(|v| v < minimum);
+    let is_bad = |used: &Use<'_>| used.consumer.path.is_none() || used.version.is_some_and(|v| !minimum.allows(v));
     let is_unknown = |used: &Use<'_>| used.consumer.path.is_some() && used.version.is_none();
     // The training framework decides; another program's older copy is worth a word.
     let outcome = if first.iter().all(is_bad) {
-        let remedy = remedy_for(facts, Some(&first[0]), Release::AtLeast(minimum));
-        Outcome::fail(format!("{summary}; {} needs {minimum} or newer", subject.target.title)).remedy(remedy)
+        let remedy = remedy_for(facts, Some(&first[0]), Release::Meeting(minimum));
+        Outcome::fail(format!("{summary}; {} needs {minimum}", subject.target.title)).remedy(remedy)
     } else if first.iter().all(|used| is_bad(used) || is_unknown(used)) {
         Outcome::unknown(summary)
     } else if all
         .iter()
         .any(|used| (used.is_torch() || used.consumer.path.is_some()) && (is_bad(used) || is_unknown(used)))
     {
-        Outcome::warn(format!("{summary}; the minimum is {minimum}"))
+        Outcome::warn(format!("{summary}; {} needs {minimum}", subject.target.title))
     } else {
         Outcome::pass(summary)
     };
@@ -116,13 +116,13 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
 
 /// What a remedy is to bring.
 #[derive(Clone, Copy)]
-enum Release {
-    AtLeast(NcclVersion),
+enum Release<'a> {
+    Meeting(&'a NcclRequirement),
     Exactly(NcclVersion),
 }
 
 /// How a consumer gets another NCCL, in the way that its own came; without any, as a wheel.
-fn remedy_for(facts: &ImageFacts, used: Option<&Use<'_>>, release: Release) -> String {
+fn remedy_for(facts: &ImageFacts, used: Option<&Use<'_>>, release: Release<'_>) -> String {
     if let Some(consumer) = used.map(|used| used.consumer)
         && let (Some(directory), Some(hidden)) = (&consumer.library_path, &consumer.instead_of)
     {
@@ -137,22 +137,31 @@ fn remedy_for(facts: &ImageFacts, used: Option<&Use<'_>>, release: Release) -> S
         (NcclKind::Static, _) => {
             let path = copy.map_or("torch", |copy| copy.path.as_str());
             match release {
-                Release::AtLeast(version) => {
-                    format!("NCCL is linked into {path}: use a torch build with NCCL {version} or newer")
+                Release::Meeting(requirement) => {
+                    format!("NCCL is linked into {path}: use a torch build with NCCL {requirement}")
                 }
                 Release::Exactly(version) => {
                     format!("NCCL is linked into {path}: use a torch build with NCCL {version}")
                 }
             }
         }
-        (NcclKind::Wheel, Release::AtLeast(version)) => format!("RUN pip install 'nvidia-nccl-cu{cuda}>={version}'"),
+        (NcclKind::Wheel, Release::Meeting(requirement)) => {
+            format!("RUN pip install 'nvidia-nccl-cu{cuda}{}'", requirement.package_specifier())
+        }
         (NcclKind::Wheel, Release::Exactly(version)) => format!("RUN pip install 'nvidia-nccl-cu{cuda}=={version}'"),
-        (NcclKind::Conda, Release::AtLeast(version)) => format!("RUN conda install -y 'nccl>={version}'"),
+        (NcclKind::Conda, Release::Meeting(requirement)) => {
+            format!("RUN conda install -y 'nccl{}'", requirement.package_specifier())
+        }
         (NcclKind::Conda, Release::Exactly(version)) => format!("RUN conda install -y 'nccl={version}'"),
-        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::AtLeast(version))
+        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::Meeting(requirement))
             if packages.manager.is_rpm() =>
         {
-            format!("RUN {} 'libnccl >= {version}'", install_command(packages))
+            match requirement {
+                NcclRequirement::AtLeast(version) => {
+                    format!("RUN {} 'libnccl >= {version}'", install_command(packages))
+                }
+                NcclRequirement::Within(_) => format!("RUN {} libnccl   # {requirement}", install_command(packages)),
+            }
         }
         (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::Exactly(version))
             if packages.manager.is_rpm() =>
@@ -160,8 +169,8 @@ fn remedy_for(facts: &ImageFacts, used: Option<&Use<'_>>, release: Release) -> S
             let names = ["libnccl", "libnccl-devel"].map(|name| format!("'{name}-{version}-*+cuda{cuda}*'"));
             format!("RUN {} {}", install_command(packages), installed(packages, "libnccl-devel", &names))
         }
-        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::AtLeast(version)) => {
-            format!("RUN {APT_INSTALL} libnccl2   # {version} or newer")
+        (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::Meeting(requirement)) => {
+            format!("RUN {APT_INSTALL} libnccl2   # {requirement}")
         }
         (NcclKind::System | NcclKind::HpcX | NcclKind::Other, Release::Exactly(version)) => {
             let names = ["libnccl2", "libnccl-dev"].map(|name| format!("'{name}={version}-*+cuda{cuda}*'"));

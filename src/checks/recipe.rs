@@ -162,13 +162,13 @@ fn stated_by(stated: &StatedFact) -> [String; 1] {
 // `None`: the recipe does not say.
 
 fn nccl_version(recipe: &Recipe, target: &Target) -> Option<Outcome> {
-    let Some(minimum) = target.minimum_nccl else {
+    let Some(minimum) = &target.minimum_nccl else {
         return Some(Outcome::skip(format!("{} states no minimum", target.title)));
     };
     let (stated, version) = stated_nccl(recipe)?;
-    let outcome = if version < minimum {
-        Outcome::fail(format!("NCCL {version}; {} needs {minimum} or newer", target.title))
-            .remedy(format!("choose an image with NCCL {minimum} or newer: rdmaprep images"))
+    let outcome = if !minimum.allows(version) {
+        Outcome::fail(format!("NCCL {version}; {} needs {minimum}", target.title))
+            .remedy(format!("choose an image with NCCL {minimum}: rdmaprep images"))
     } else {
         Outcome::pass(format!("NCCL {version}"))
     };

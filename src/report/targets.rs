@@ -1,6 +1,7 @@
 //! Targets and instance types, with the source of every figure, as JSON.
 
 use crate::targets::{Baseline, BaselineRow, InstanceType, Source, Sourced, Target, all_baselines, targets_that_list};
+use crate::versions::NcclRequirement;
 use serde::Serialize;
 
 /// Version of the JSON form.
@@ -165,7 +166,7 @@ fn target_entry(target: &Target) -> TargetEntry {
         fabric: target.fabric.id,
         source: target.source,
         minimum_cuda: of_page(target.minimum_cuda.map(|version| version.to_string())),
-        minimum_nccl: of_page(target.minimum_nccl.map(|version| version.to_string())),
+        minimum_nccl: of_page(target.minimum_nccl.as_ref().map(NcclRequirement::as_written)),
         needs_python3: minimums.map(|source| Sourced { value: target.needs_python3, source }),
         variables: sources.variables.map(|source| variables(target, source)).unwrap_or_default(),
         device_resource: target

@@ -4,6 +4,7 @@
 use super::Style;
 use super::targets::of_type;
 use crate::targets::{Baseline, InstanceType, Source, Sourced, Target, targets_that_list};
+use crate::versions::NcclRequirement;
 use std::io::{self, Write};
 
 /// The documents that a text names by number, and writes out at its end.
@@ -47,12 +48,16 @@ pub fn write_targets(out: &mut dyn Write, targets: &[&Target], style: Style) -> 
         vec![["NAME", "PLATFORM", "FABRIC", "CUDA", "NCCL", "PYTHON3", "K8S RESOURCE", "TYPES"].map(String::from)];
     for target in targets {
         let at_least = |version: Option<String>| version.map_or("-".to_owned(), |version| format!(">= {version}"));
+        let nccl = |requirement: &NcclRequirement| match requirement {
+            NcclRequirement::AtLeast(version) => format!(">= {version}"),
+            NcclRequirement::Within(requirement) => requirement.to_string(),
+        };
         rows.push([
             target.id.to_owned(),
             target.title.to_string(),
             target.fabric.id.to_owned(),
             at_least(target.minimum_cuda.map(|version| version.to_string())),
-            at_least(target.minimum_nccl.map(|version| version.to_string())),
+            target.minimum_nccl.as_ref().map_or("-".to_owned(), nccl),
             if target.needs_python3 { "needed" } else { "-" }.to_owned(),
             target.device_resource.unwrap_or("-").to_owned(),
             target.instances.len().to_string(),
@@ -103,7 +108,7 @@ fn write_demands(out: &mut dyn Write, target: &Target, notes: &mut Notes, style:
         let mark = notes.mark(source);
         heading(out, "needs", style)?;
         let cuda = target.minimum_cuda.map(|version| format!("CUDA {version} or newer"));
-        let nccl = target.minimum_nccl.map(|version| format!("NCCL {version} or newer"));
+        let nccl = target.minimum_nccl.as_ref().map(|minimum| format!("NCCL {minimum}"));
         for text in cuda.into_iter().chain(nccl).chain(target.needs_python3.then(|| "python3".to_owned())) {
             writeln!(out, "  {text} {mark}")?;
         }

@@ -23,7 +23,7 @@ pub use instance::{
 pub use source::{Source, Sourced};
 
 use crate::fabric::Fabric;
-use crate::versions::{CudaVersion, NcclVersion};
+use crate::versions::{CudaVersion, NcclRequirement};
 use std::borrow::Cow;
 
 /// One environment that jobs are submitted to.
@@ -34,7 +34,7 @@ pub struct Target {
     pub fabric: &'static Fabric,
     /// `None`: the platform states no minimum.
     pub minimum_cuda: Option<CudaVersion>,
-    pub minimum_nccl: Option<NcclVersion>,
+    pub minimum_nccl: Option<NcclRequirement>,
     /// The platform starts jobs with python3.
     pub needs_python3: bool,
     /// `NCCL_*` variables that the platform sets in every job, over the image's own.

@@ -5,7 +5,7 @@ use super::baseline::{Baseline, BaselineRow};
 use super::source::sourced;
 use super::{PlatformVariable, Provenance, Target};
 use crate::fabric::erdma::ERDMA;
-use crate::versions::{CudaVersion, NcclVersion};
+use crate::versions::{CudaVersion, NcclRequirement, NcclVersion};
 use std::borrow::Cow;
 
 pub static PAI_DLC: Target = Target {
@@ -13,7 +13,7 @@ pub static PAI_DLC: Target = Target {
     title: Cow::Borrowed("Alibaba PAI-DLC"),
     fabric: &ERDMA,
     minimum_cuda: Some(CudaVersion::new(12, 1)),
-    minimum_nccl: Some(NcclVersion::new(2, 19, 0)),
+    minimum_nccl: Some(NcclRequirement::AtLeast(NcclVersion::new(2, 19, 0))),
     needs_python3: true,
     nccl_presets: &[
         ("NCCL_DEBUG", "INFO"),

@@ -54,7 +54,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("launch", &["docker", "fabric", "facts", "inspect", "logs", "nccl_settings", "shell", "sysfs", "targets"]),
     ("job", &["docker", "fabric", "launch", "reference", "shell", "targets"]),
     ("policy", &["checks", "targets", "versions"]),
-    ("report", &["checks", "diagnosis", "diff", "explain", "facts", "logs", "policy", "recipe", "targets", "units"]),
+    (
+        "report",
+        &[
+            "checks",
+            "diagnosis",
+            "diff",
+            "explain",
+            "facts",
+            "logs",
+            "policy",
+            "recipe",
+            "targets",
+            "units",
+            "versions",
+        ],
+    ),
     ("source", &["docker", "facts", "image", "inspect", "reference", "registry", "remedy"]),
     ("judge", &["checks", "diagnosis", "fabric", "facts", "policy", "recipe", "report", "targets"]),
 ];

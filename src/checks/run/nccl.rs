@@ -155,7 +155,9 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     let versions = by(run, version_of_rank);
-    let Some((&oldest, _)) = versions.first_key_value() else {
+    let minimum = subject.target.minimum_nccl.as_ref();
+    let refused = versions.keys().find(|version| minimum.is_some_and(|minimum| !minimum.allows(**version)));
+    let Some(&decisive) = refused.or(versions.keys().next()) else {
         let codes: BTreeSet<i32> = run.ranks.iter().filter_map(|rank| rank.nccl_version_code).collect();
         return Err(match codes.first() {
             Some(code) => Outcome::unknown(format!("NCCL says that its version is {code}, which is none")),
@@ -163,11 +165,12 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
         });
     };
     let path = paths(run).into_keys().next().unwrap_or("libnccl.so.2");
-    let said = format!("NCCL {oldest} ({path})");
-    if let Some(minimum) = subject.target.minimum_nccl.filter(|minimum| oldest < *minimum) {
-        return Ok(Outcome::fail(format!("{said} was loaded; {} needs {minimum} or newer", subject.target.title))
+    let said = format!("NCCL {decisive} ({path})");
+    if let Some(minimum) = minimum.filter(|_| refused.is_some()) {
+        return Ok(Outcome::fail(format!("{said} was loaded; {} needs {minimum}", subject.target.title))
             .remedy(format!(
-                "RUN pip install 'nvidia-nccl-cu12>={minimum}', or take what hides it out of LD_LIBRARY_PATH"
+                "RUN pip install 'nvidia-nccl-cu12{}', or take what hides it out of LD_LIBRARY_PATH",
+                minimum.package_specifier()
             ))
             .blame(Fault::Image));
     }
@@ -182,8 +185,8 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
             .remedy(format!("install the NCCL for CUDA {}", image.major))
             .blame(Fault::Image));
     }
-    Ok(match subject.target.minimum_nccl {
-        Some(minimum) => Outcome::pass(format!("{said}; {minimum} or newer is asked for")),
+    Ok(match minimum {
+        Some(minimum) => Outcome::pass(format!("{said}; {minimum} is asked for")),
         None => Outcome::pass(said),
     })
 }

@@ -21,6 +21,7 @@ mod run_fixture;
 mod sysfs_fixture;
 
 pub mod agent;
+pub mod build;
 pub mod checks;
 pub mod cli;
 pub mod devices;
@@ -51,6 +52,7 @@ pub mod report;
 pub mod shell;
 pub mod signals;
 pub mod source;
+pub mod swap;
 pub mod sysfs;
 pub mod targets;
 pub mod units;

@@ -1,21 +1,20 @@
 //! Expected errors of the command line and the exit code of each.
 
+use crate::build::{BuildFailure, NameTaken};
 use crate::diagnosis::{Cause, Fault};
-use crate::docker::auth::AuthError;
 use crate::docker::build::BuildError;
 use crate::docker::error::DockerError;
 use crate::docker::pull::PullError;
-use crate::docker::push::PushError;
 use crate::job::JobError;
 use crate::judge::Exit;
-use crate::launch::gpu_access::AccessError;
-use crate::launch::spec::SpecError;
+use crate::launch::preflight::PrepareError;
+use crate::launch::run::RunError;
 use crate::plan::PlanError;
 use crate::policy::PolicyError;
-use crate::recipe::RecipeError;
 use crate::registry::RegistryError;
 use crate::remedy::Remedy;
 use crate::source::SourceError;
+use crate::swap::SwapError;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -43,36 +42,22 @@ pub enum CliError {
     /// Every file that could not be written, with the reason.
     #[error("{}", describe_failures(.failures))]
     Write { failures: Vec<(String, io::Error)> },
-    #[error("recipe {path}")]
-    Recipe { path: String, source: RecipeError },
-    #[error("recipe {recipe} is for {expected}, and {image} is {found}")]
-    RecipeDistro { recipe: String, expected: String, image: String, found: String },
+    #[error(transparent)]
+    Swap(#[from] SwapError),
+    #[error(transparent)]
+    Build(#[from] BuildFailure),
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
     #[error("{0}")]
     Usage(String),
     #[error("{0}")]
     Docker(#[from] DockerError),
-    #[error("{0}")]
-    Auth(#[from] AuthError),
-    #[error("planning the swap")]
-    Plan(#[from] PlanError),
-    #[error("{}", describe_build(.error))]
-    Build { error: Box<BuildError>, cause: Option<Cause> },
-    #[error(
-        "the result {id} is not built on the image that was inspected\n  the base's tag was moved meanwhile: run it again"
-    )]
-    BaseMoved { id: String },
-    #[error("{0}")]
-    Pull(#[from] PullError),
-    #[error("{0}")]
-    Push(#[from] PushError),
     #[error("starting the runtime")]
     Runtime { source: io::Error },
     #[error("writing the result")]
     Output { source: io::Error },
-    #[error("{0}")]
-    Access(#[from] AccessError),
-    #[error("{0}")]
-    Spec(#[from] SpecError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
     #[error("{0}")]
     Job(#[from] JobError),
     /// The agent does not start in containers of the image.
@@ -86,27 +71,21 @@ impl CliError {
     /// The exit code of each error.
     pub fn exit(&self) -> Exit {
         match self {
-            CliError::Plan(PlanError::NotSound(_)) => Exit::ImageAtFault,
             CliError::Policy { .. }
-            | CliError::Recipe { .. }
-            | CliError::RecipeDistro { .. }
+            | CliError::NameTaken(_)
             | CliError::Usage(_)
             | CliError::File { .. }
-            | CliError::Auth(_)
-            | CliError::Spec(_)
-            | CliError::Job(_)
-            | CliError::Plan(_)
-            | CliError::Pull(PullError::Reference(_)) => Exit::Usage,
+            | CliError::Prepare(PrepareError::Spec(_))
+            | CliError::Job(_) => Exit::Usage,
             CliError::CannotStart(_) => Exit::ImageAtFault,
             CliError::Source(error) => source_exit(error),
+            CliError::Swap(error) => swap_exit(error),
+            CliError::Build(failure) => failure_exit(failure),
             CliError::LogFile { .. }
             | CliError::UnknownText { .. }
-            | CliError::BaseMoved { .. }
-            | CliError::Pull(_)
-            | CliError::Docker(_) => Exit::NotExamined,
-            CliError::Build { error, cause } => build_exit(error, cause.as_ref()),
-            CliError::Access(_)
-            | CliError::Push(_)
+            | CliError::Docker(_)
+            | CliError::Prepare(PrepareError::Docker(_)) => Exit::NotExamined,
+            CliError::Prepare(PrepareError::Access(_))
             | CliError::Runtime { .. }
             | CliError::Output { .. }
             | CliError::Write { .. } => Exit::Host,
@@ -118,28 +97,19 @@ impl CliError {
     fn remedy(&self) -> Option<String> {
         match self {
             CliError::Source(error) => error.remedy(),
-            CliError::Docker(error) => error.remedy(),
-            CliError::Auth(error) => error.remedy(),
-            CliError::Pull(error) => error.remedy(),
-            CliError::Push(error) => error.remedy(),
-            CliError::Build { error, cause } => match cause {
-                Some(cause) => Some(cause.remedy.clone()),
-                None => error.remedy(),
-            },
+            CliError::Docker(error) | CliError::Prepare(PrepareError::Docker(error)) => error.remedy(),
+            CliError::Swap(error) => error.remedy(),
+            CliError::Build(failure) => failure.remedy(),
+            CliError::NameTaken(error) => error.remedy(),
             CliError::File { .. }
             | CliError::LogFile { .. }
             | CliError::UnknownText { .. }
             | CliError::Policy { .. }
             | CliError::Write { .. }
-            | CliError::Recipe { .. }
-            | CliError::RecipeDistro { .. }
             | CliError::Usage(_)
-            | CliError::Plan(_)
-            | CliError::Access(_)
-            | CliError::Spec(_)
+            | CliError::Prepare(_)
             | CliError::Job(_)
             | CliError::CannotStart(_)
-            | CliError::BaseMoved { .. }
             | CliError::Runtime { .. }
             | CliError::Output { .. }
             | CliError::Interrupted => None,
@@ -152,16 +122,34 @@ fn describe_failures(failures: &[(String, io::Error)]) -> String {
     failures.join("; ")
 }
 
-/// Engines repeat the whole command of a failed step; here it is named by its beginning.
-fn describe_build(error: &BuildError) -> String {
+fn swap_exit(error: &SwapError) -> Exit {
     match error {
-        BuildError::Step { step, exit_code: Some(code), .. } => {
-            format!("the build failed in {} with exit code {code}", super::progress::shorten(step))
-        }
-        BuildError::Step { step, message, .. } => {
-            format!("the build failed in {}: {message}", super::progress::shorten(step))
-        }
-        other => other.to_string(),
+        SwapError::Plan(PlanError::NotSound(_)) => Exit::ImageAtFault,
+        SwapError::Source(error) => source_exit(error),
+        SwapError::File { .. }
+        | SwapError::Recipe { .. }
+        | SwapError::RecipeDistro { .. }
+        | SwapError::OtherFabric { .. }
+        | SwapError::Ready { .. }
+        | SwapError::RegionOfImage { .. }
+        | SwapError::NoRecipe { .. }
+        | SwapError::NoRecipes { .. }
+        | SwapError::NotShipped { .. }
+        | SwapError::NoPackageFiles { .. }
+        | SwapError::NotInDaemon { .. }
+        | SwapError::Plan(_) => Exit::Usage,
+    }
+}
+
+fn failure_exit(failure: &BuildFailure) -> Exit {
+    match failure {
+        BuildFailure::Source(error) => source_exit(error),
+        BuildFailure::Swap(error) => swap_exit(error),
+        BuildFailure::Build { error, cause } => build_exit(error, cause.as_ref()),
+        BuildFailure::Auth(_) | BuildFailure::Pull(PullError::Reference(_)) => Exit::Usage,
+        BuildFailure::Docker(_) | BuildFailure::Pull(_) | BuildFailure::BaseMoved { .. } => Exit::NotExamined,
+        BuildFailure::Push(_) => Exit::Host,
+        BuildFailure::Interrupted => Exit::Interrupted,
     }
 }
 
@@ -216,6 +204,15 @@ fn build_exit(error: &BuildError, cause: Option<&Cause>) -> Exit {
     }
 }
 
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> CliError {
+        match error {
+            RunError::Docker(error) => CliError::Docker(error),
+            RunError::Interrupted => CliError::Interrupted,
+        }
+    }
+}
+
 /// An error with its causes on one line, and what to do about it, a line each.
 pub fn describe(error: &CliError) -> (String, Vec<String>) {
     let (mut message, mut remedies) = (Vec::new(), Vec::new());
@@ -231,10 +228,7 @@ pub fn describe(error: &CliError) -> (String, Vec<String>) {
         }
         cause = error.source();
     }
-    if let CliError::Build { cause: Some(cause), .. } = error {
-        message.push(cause.summary.clone());
-    }
-    remedies.extend(error.remedy());
+    remedies.extend(error.remedy().iter().flat_map(|remedy| remedy.lines()).map(str::to_owned));
     (message.join(": "), remedies)
 }
 

@@ -3,11 +3,12 @@
 use super::error::CliError;
 use super::inspect::Format;
 use super::output::Output;
-use super::recipes::{self, Found, RecipeArgs};
+use super::recipes::RecipeArgs;
 use crate::checks::recipe::how_to_know;
 use crate::judge::Exit;
 use crate::recipe::Recipe;
 use crate::report::{RecipeEntry, RecipeListing, write_recipe, write_recipes};
+use crate::swap::{self, Found};
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -34,11 +35,11 @@ pub struct ImagesArgs {
 
 pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
     let found = match &args.name {
-        Some(name) => vec![recipes::find_recipe(name)?],
+        Some(name) => vec![swap::find_recipe(name)?],
         None if args.recipe.region.is_some() => {
             return Err(CliError::Usage("--region is for one recipe\n  rdmaprep images NAME --region REGION".into()));
         }
-        None => recipes::all_shipped()?,
+        None => swap::all_shipped()?,
     };
     let entries: Vec<RecipeEntry> = found.iter().map(|found| entry(found, args)).collect::<Result<_, CliError>>()?;
     match (args.format, &args.name) {
@@ -62,7 +63,7 @@ fn command(recipe: &Recipe, call: &str, args: &ImagesArgs) -> String {
 fn entry(found: &Found, args: &ImagesArgs) -> Result<RecipeEntry, CliError> {
     // Without a region its place is shown: nothing is to be fetched here.
     let image = match &args.recipe.region {
-        Some(_) => found.image(&args.recipe)?,
+        Some(region) => found.image(Some(region))?,
         None => found.recipe.base().to_owned(),
     };
     Ok(RecipeEntry::new(&found.recipe, image))

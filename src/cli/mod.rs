@@ -13,7 +13,6 @@ mod images;
 mod inspect;
 mod job;
 mod judge;
-mod offline;
 mod output;
 mod preflight;
 mod progress;

@@ -7,25 +7,20 @@ use super::output::{Output, write_json};
 use super::progress::{Progress, ProgressMode};
 use super::{Global, block_on, interrupted};
 use crate::checks::RunOptions;
-use crate::docker::address::Address;
 use crate::docker::container_spec::Bind;
-use crate::docker::engine::Engine;
 use crate::docker::redact::HIDDEN;
-use crate::facts::ImageFacts;
 use crate::facts::run::{
-    AgentEnding, AgentMessage, AgentPlan, Collective, DataType, Ending, GpuSelection, LaunchFacts, PROTOCOL, Placement,
-    Plant, RunFacts,
+    AgentMessage, AgentPlan, Collective, DataType, GpuSelection, LaunchFacts, PROTOCOL, Placement, Plant, RunFacts,
 };
 use crate::image::reference::Reference;
 use crate::judge::Exit;
 use crate::judge::{RunContext, preflight_exit};
-use crate::launch::evidence::read_evidence;
-use crate::launch::gpu_access::{Situation, Wanted, choose_access, parse_selection};
-use crate::launch::host::{CDI_DIRECTORIES, Host, Locality, load_host, locality};
+use crate::launch::gpu_access::{Wanted, parse_selection};
 use crate::launch::owner::Owner;
-use crate::launch::run::{Run, RunError, agent_command, run as run_container};
+use crate::launch::preflight::{NcclChoice, Preflight, PreflightRequest, Step, prepare};
+use crate::launch::run::agent_command;
 use crate::launch::spec::{
-    AGENT_RUN_DIRECTORY, ExtraDevice, Launch, LaunchOptions, can_start_agent, parse_device, parse_mount, plan_launch,
+    AGENT_RUN_DIRECTORY, ExtraDevice, LaunchOptions, can_start_agent, parse_device, parse_mount,
 };
 use crate::launch::variables::UserVariable;
 use crate::report::{Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif};
@@ -227,7 +222,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
         std::fs::create_dir_all(directory).map_err(failed)?;
     }
     let client = Client::load(&global.daemon())?;
-    let mut progress = Progress::new(args.progress, global);
+    let progress = Progress::new(args.progress, global);
     let prepared = block_on(async {
         // One watch for all of it: between two a signal would be heard by nobody.
         let cancel = CancellationToken::new();
@@ -240,7 +235,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
             let engine = client.connect().await?;
             progress.phase(&format!("reading {name}"));
             let facts = load_from_daemon(&engine, &name, &LayerCache::default()).await?;
-            let prepared = prepare(args, &engine, &facts, collective).await?;
+            let prepared = prepare(&engine, &facts, args.request(collective)).await?;
             Ok::<_, CliError>((engine, facts, prepared))
         };
         let (engine, facts, prepared) = tokio::select! {
@@ -251,24 +246,15 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
             return Ok((prepared, facts, None));
         }
         can_start_agent(&facts).map_err(CliError::CannotStart)?;
-        let run = launch(&engine, &prepared, &prepared.launch, &program, &mut progress, &cancel).await?;
-        let socket = match &prepared.over_socket {
-            Some(over_socket) if run.ending == (Ending::Agent { ending: AgentEnding::Complete }) => {
-                progress.phase("once more, over TCP");
-                Some(launch(&engine, &prepared, over_socket, &program, &mut progress, &cancel).await?)
-            }
-            // There is nothing to compare with.
-            Some(_) | None => None,
-        };
-        Ok((prepared, facts, Some((run, socket))))
+        let ran = prepared.run(&engine, &program, &mut |step| show(&progress, &step), &cancel).await?;
+        Ok((prepared, facts, Some(ran)))
     });
     let (prepared, facts, ran) = prepared?;
     progress.finish();
-    let Some((mut run, socket)) = ran else {
+    let Some(Preflight { run, over_socket }) = ran else {
         output.write(|out, _| write_dry_run(out, &prepared.launch.facts));
         return Ok(Exit::Ok);
     };
-    run.evidence = read_evidence(&run);
     let mut failures = Vec::new();
     if let Some(directory) = &args.nccl_logs {
         failures = keep_logs(directory, &run);
@@ -277,8 +263,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     let ending = run.ending.clone();
     let context = RunContext { image: facts.image.clone(), facts: Some(&facts), checks_image: !args.run_only, options };
     let mut report = judge.judge_run(run, context);
-    if let Some(mut socket) = socket {
-        socket.evidence = read_evidence(&socket);
+    if let Some(socket) = over_socket {
         report.compare_with_socket(&socket);
     }
     write_everywhere(&destinations, output, |format, out, style| write_result(out, &report, format, args.all, style))?;
@@ -288,113 +273,59 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     Ok(preflight_exit(&report.findings, report.fail_on, &ending))
 }
 
-/// What is to be launched.
-struct Prepared {
-    launch: Launch,
-    /// The same over TCP.
-    over_socket: Option<Launch>,
-    plan: AgentPlan,
-    host_driver: Option<String>,
-}
-
-async fn prepare(
-    args: &PreflightArgs,
-    engine: &Engine,
-    facts: &ImageFacts,
-    collective: Collective,
-) -> Result<Prepared, CliError> {
-    let (engine_host, host, locality) = look_at_host(engine).await?;
-    let selection = &args.collective.gpus;
-    let situation = Situation { kind: engine.info().kind, engine: &engine_host, host: &host, locality: &locality };
-    let access = choose_access(args.launch.gpu_access, selection, situation)?;
-    let plan = AgentPlan {
-        protocol: PROTOCOL,
-        directory: AGENT_RUN_DIRECTORY.to_owned(),
-        gpus: access.agent_selection(selection),
-        ranks_per_gpu: args.collective.ranks_per_gpu,
-        nccl: choose_nccl(&args.collective.nccl, facts),
-        collective,
-        phase_timeout_ms: args.collective.phase_timeout.saturating_mul(1000),
-        total_timeout_ms: args.collective.timeout.saturating_mul(1000),
-        plant: args.collective.plant_wrong.clone(),
-    };
-    let options = LaunchOptions {
-        keep_entrypoint: args.launch.keep_entrypoint,
-        rdma_devices: args.launch.rdma_device.clone(),
-        devices: args.launch.device.clone(),
-        mounts: args.launch.mount.clone(),
-        env: args.launch.env.clone(),
-        presets: !args.launch.no_presets,
-        force_nic: args.collective.force_nic,
-        ranks_per_gpu: args.collective.ranks_per_gpu,
-        privileged: args.launch.privileged,
-        network: args.launch.network.clone(),
-        shm_bytes: args.launch.shm_size,
-        ..LaunchOptions::new(&run_id(), Owner::load(Path::new("/"), std::process::id()), agent_command())
-    };
-    let plan_with = |options| plan_launch(facts, args.judge.target(None), (&host, &locality), &access, options);
-    let launch = plan_with(&options)?;
-    let over_socket = match args.compare_socket {
-        true => Some(plan_with(&LaunchOptions { over_socket: true, ..options.clone() })?),
-        false => None,
-    };
-    let host_driver = if locality == Locality::Local { host.driver_version } else { None };
-    Ok(Prepared { launch, over_socket, plan, host_driver })
-}
-
-async fn look_at_host(engine: &Engine) -> Result<(crate::docker::engine::EngineHost, Host, Locality), CliError> {
-    let engine_host = engine.host().await?;
-    let directories: Vec<&str> = match engine_host.cdi_directories.as_slice() {
-        [] => CDI_DIRECTORIES.to_vec(),
-        given => given.iter().map(String::as_str).collect(),
-    };
-    let path = std::env::var("PATH").unwrap_or_default();
-    let host = load_host(Path::new("/"), &path, &directories);
-    for problem in &host.problems {
-        tracing::warn!("looking at this host: {problem}");
+impl PreflightArgs {
+    fn request(&self, collective: Collective) -> PreflightRequest<'_> {
+        let PreflightArgs { collective: asked, launch, .. } = self;
+        let owner = Owner::load(Path::new("/"), std::process::id());
+        PreflightRequest {
+            target: self.judge.target(None),
+            access: launch.gpu_access,
+            gpus: asked.gpus.clone(),
+            nccl: match asked.nccl.as_str() {
+                "auto" => NcclChoice::Auto,
+                "loader" => NcclChoice::Loader,
+                path => NcclChoice::Path(path.to_owned()),
+            },
+            plan: AgentPlan {
+                protocol: PROTOCOL,
+                directory: AGENT_RUN_DIRECTORY.to_owned(),
+                gpus: asked.gpus.clone(),
+                ranks_per_gpu: asked.ranks_per_gpu,
+                nccl: None,
+                collective,
+                phase_timeout_ms: asked.phase_timeout.saturating_mul(1000),
+                total_timeout_ms: asked.timeout.saturating_mul(1000),
+                plant: asked.plant_wrong.clone(),
+            },
+            options: LaunchOptions {
+                keep_entrypoint: launch.keep_entrypoint,
+                rdma_devices: launch.rdma_device.clone(),
+                devices: launch.device.clone(),
+                mounts: launch.mount.clone(),
+                env: launch.env.clone(),
+                presets: !launch.no_presets,
+                force_nic: asked.force_nic,
+                ranks_per_gpu: asked.ranks_per_gpu,
+                privileged: launch.privileged,
+                network: launch.network.clone(),
+                shm_bytes: launch.shm_size,
+                ..LaunchOptions::new(&run_id(), owner, agent_command())
+            },
+            compare_socket: self.compare_socket,
+        }
     }
-    let is_local = matches!(engine.endpoint().address(), Address::Unix { .. });
-    let locality = locality(is_local, &engine_host, &host);
-    Ok((engine_host, host, locality))
 }
 
-/// Which libnccl the ranks open; `None`: what the loader finds.
-fn choose_nccl(wanted: &str, facts: &ImageFacts) -> Option<String> {
-    match wanted {
-        "loader" => None,
-        "auto" => {
-            let torch = facts.nccl_consumers.iter().find(|consumer| consumer.name == "torch")?;
-            // NCCL that is linked into another library cannot be opened by itself.
-            let path = torch.path.clone().filter(|path| path.contains("libnccl.so"));
-            if path.is_none() {
-                tracing::warn!("torch has its NCCL inside another library: the run takes what the loader finds");
+fn show(progress: &Progress, step: &Step<'_>) {
+    match step {
+        Step::Starting(image) => progress.phase(&format!("starting {image}")),
+        Step::OverSocket => progress.phase("once more, over TCP"),
+        Step::Said(message) => {
+            if let Some(text) = say(message) {
+                progress.phase(&text);
             }
-            path
         }
-        path => Some(path.to_owned()),
     }
-}
-
-async fn launch(
-    engine: &Engine,
-    prepared: &Prepared,
-    launch: &Launch,
-    program: &Path,
-    progress: &mut Progress,
-    cancel: &CancellationToken,
-) -> Result<RunFacts, CliError> {
-    progress.phase(&format!("starting {}", launch.image_name));
-    let mut on_message = |message: &AgentMessage| {
-        if let Some(text) = say(message) {
-            progress.phase(&text);
-        }
-    };
-    let run = Run { launch: launch.clone(), plan: &prepared.plan, program, host_driver: prepared.host_driver.clone() };
-    let result = run_container(engine, run, &mut on_message, cancel).await;
-    result.map_err(|error| match error {
-        RunError::Docker(error) => CliError::Docker(error),
-        RunError::Interrupted => CliError::Interrupted,
-    })
 }
 
 /// What is worth a line of progress.

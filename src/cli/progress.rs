@@ -1,6 +1,7 @@
 //! Progress of a build on stderr: a live line on a terminal, plain lines without one, JSON lines for machines.
 
 use super::Global;
+use crate::build::{Event, shorten};
 use crate::docker::build::BuildEvent;
 use crate::docker::pull::PullEvent;
 use crate::docker::push::PushEvent;
@@ -40,9 +41,6 @@ pub struct Progress {
 /// Shortest time of a step that is worth a line.
 const NOTABLE: Duration = Duration::from_millis(100);
 
-/// Longest heading of a step; a RUN may be a page long.
-const HEADING_CHARS: usize = 64;
-
 impl Progress {
     pub fn new(mode: ProgressMode, global: &Global) -> Progress {
         let sink = match mode {
@@ -73,6 +71,20 @@ impl Progress {
         progress
     }
 
+    /// Shows one event of a build's course.
+    pub fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Phase(text) => self.phase(text),
+            Event::Pull(event) => self.pull_event(&event),
+            Event::Build(event) => self.build_event(&event),
+            Event::Push(event) => self.push_event(&event),
+            Event::FailedStep(lines) => {
+                self.finish();
+                lines.iter().for_each(|line| self.line(&format!("  | {line}")));
+            }
+        }
+    }
+
     /// Says what goes on outside the build.
     pub fn phase(&self, text: &str) {
         match &self.sink {
@@ -84,7 +96,7 @@ impl Progress {
     }
 
     /// Shows one event of a build.
-    pub fn build_event(&mut self, event: &BuildEvent) {
+    fn build_event(&mut self, event: &BuildEvent) {
         match &self.sink {
             Sink::Json => return self.json(event),
             Sink::Silent => return,
@@ -130,7 +142,7 @@ impl Progress {
     }
 
     /// Shows one event of a push.
-    pub fn push_event(&self, event: &PushEvent) {
+    fn push_event(&self, event: &PushEvent) {
         match (&self.sink, event) {
             (Sink::Json, event) => self.json(event),
             (Sink::Live(bar), PushEvent::Progress { status, current_bytes, total_bytes }) => {
@@ -142,7 +154,7 @@ impl Progress {
     }
 
     /// Shows one event of a pull.
-    pub fn pull_event(&self, event: &PullEvent) {
+    fn pull_event(&self, event: &PullEvent) {
         match (&self.sink, event) {
             (Sink::Json, event) => self.json(event),
             (Sink::Live(bar), PullEvent::Progress { current_bytes, total_bytes }) => {
@@ -171,7 +183,7 @@ impl Progress {
     }
 
     /// One line of text, with the recipe's name before it where there are several.
-    pub fn line(&self, text: &str) {
+    fn line(&self, text: &str) {
         match &self.of {
             Some(name) => line(&format!("{name}: {text}")),
             None => line(text),
@@ -225,14 +237,6 @@ fn heading(index: Option<u32>, total: Option<u32>, name: &str) -> String {
         (Some(index), Some(total)) => format!("[{index}/{total}] {}", shorten(name)),
         _ => shorten(name),
     }
-}
-
-/// The beginning of a step's command, on one line.
-pub fn shorten(command: &str) -> String {
-    let words = command.split_whitespace().collect::<Vec<_>>().join(" ");
-    let short: String = words.chars().take(HEADING_CHARS).collect();
-    let more = if short.len() < words.len() { "…" } else { "" };
-    format!("{short}{more}")
 }
 
 fn share(current: u64, total: Option<u64>) -> String {

@@ -1,16 +1,17 @@
 //! `rdmaprep render`
 
-use super::Global;
 use super::error::CliError;
 use super::judge::parse_target;
 use super::output::Output;
 use super::recipes::RecipeArgs;
 use super::source::SourceArgs;
-use super::swap::{self, Subject, SwapArgs};
+use super::swap::SwapArgs;
+use super::{Global, block_on};
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::erdma::ERDMA;
 use crate::judge::Exit;
 use crate::source;
+use crate::swap::{Subject, read_subject};
 use crate::targets::Target;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -48,13 +49,15 @@ pub struct RenderArgs {
 }
 
 pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    let request = args.swap.load()?;
     let (subject, facts) = match &args.facts {
         Some(path) => {
             let facts = source::load_saved(path)?;
             (Subject::image(source::parse(&facts.image.reference)?), facts)
         }
         None => {
-            let subject = swap::read_subject(args.subject.as_deref().unwrap_or_default(), &args.recipe, global)?;
+            let (text, region) = (args.subject.as_deref().unwrap_or_default(), args.recipe.region.as_deref());
+            let subject = block_on(async { Ok(read_subject(text, region, &global.daemon()).await?) })?;
             let facts = args.source.load_facts(&subject.base.to_string(), global)?;
             (subject, facts)
         }
@@ -66,8 +69,8 @@ pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Ex
         }
         None => subject.fabric().unwrap_or(&ERDMA),
     };
-    args.swap.check(fabric)?;
-    let swap = args.swap.plan(&subject, fabric, facts)?;
+    request.check(fabric)?;
+    let swap = request.plan(&subject, fabric, facts)?;
     let text = render_dockerfile(&swap.plan);
     match &args.output {
         None => {

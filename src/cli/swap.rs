@@ -1,17 +1,9 @@
-//! What `render` and `build` share: IMAGE or RECIPE and the options of the swap → facts and plan.
+//! The options of a swap, which `render` and `build` share.
 
-use super::Global;
 use super::error::CliError;
-use super::offline;
-use super::recipes::{self, Found, RecipeArgs};
-use crate::checks::recipe::how_to_know;
-use crate::docker::engine::Engine;
-use crate::fabric::{Fabric, Origin, RepositoryChoice, Userspace};
-use crate::facts::ImageFacts;
-use crate::image::reference::Reference;
-use crate::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, plan_swap};
-use crate::recipe::{Kind, Recipe};
-use crate::source::{self, LayerCache};
+use crate::fabric::{RepositoryChoice, Userspace};
+use crate::plan::SwapOptions;
+use crate::swap::{SwapRequest, load_files, load_key};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -83,167 +75,28 @@ impl From<UserspaceChoice> for Userspace {
     }
 }
 
-/// What the user named: an image, or a recipe that names one.
-pub struct Subject {
-    /// Reference of the base image.
-    pub base: Reference,
-    recipe: Option<Found>,
-}
-
-impl Subject {
-    /// An image of the user's, without a recipe.
-    pub fn image(base: Reference) -> Subject {
-        Subject { base, recipe: None }
-    }
-
-    /// The base of a recipe.
-    pub fn recipe(found: Found, args: &RecipeArgs) -> Result<Subject, CliError> {
-        if found.recipe.kind == Kind::Ready {
-            let (origin, recipe) = (&found.origin, &found.recipe);
-            return Err(CliError::Usage(format!(
-                "{origin}: its image is ready for {}: there is nothing to swap\n  {}",
-                recipe.fabric.title,
-                how_to_know(recipe, origin, args.region.as_deref(), recipe.target)
-            )));
-        }
-        Ok(Subject { base: Reference::Name(found.image(args)?), recipe: Some(found) })
-    }
-
-    /// The recipe, where the user named one.
-    pub fn found(&self) -> Option<&Found> {
-        self.recipe.as_ref()
-    }
-
-    /// The fabric of the recipe, where there is one.
-    pub fn fabric(&self) -> Option<&'static Fabric> {
-        self.recipe.as_ref().map(|found| found.recipe.fabric)
-    }
-
-    /// Refuses a recipe that is for another fabric than the target's.
-    pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
-        self.recipe.as_ref().map_or(Ok(()), |found| found.check_fabric(fabric))
-    }
-}
-
-/// Reads IMAGE|RECIPE.
-pub fn read_subject(text: &str, args: &RecipeArgs, global: &Global) -> Result<Subject, CliError> {
-    match recipes::find(text, global)? {
-        Some(found) => Subject::recipe(found, args),
-        None if args.region.is_some() => {
-            Err(CliError::Usage(format!("--region is for a recipe, and {text} is an image\n  leave it out")))
-        }
-        None => Ok(Subject::image(source::parse(text)?)),
-    }
-}
-
-/// Everything that a Dockerfile and a build need.
-pub struct Swap {
-    pub facts: ImageFacts,
-    pub plan: SwapPlan,
-    pub key: Option<KeyFile>,
-    /// Path in the build context → package file on disk.
-    pub packages: Vec<(String, PathBuf)>,
-    /// Name → value of the user's build arguments.
-    pub build_args: BTreeMap<String, String>,
-}
-
-impl Swap {
-    /// The key and its path in the build context.
-    pub fn key_file(&self) -> Option<(&str, &KeyFile)> {
-        self.plan.key_file.as_deref().zip(self.key.as_ref())
-    }
-}
-
 impl SwapArgs {
-    /// Refuses what no image could make right, before any work is done.
-    pub fn check(&self, fabric: &Fabric) -> Result<(), CliError> {
-        match self.userspace {
-            Some(userspace) => Ok(fabric.check_userspace(userspace.into()).map_err(PlanError::from)?),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether everything is there before the build.
-    pub fn is_offline(&self) -> bool {
-        self.offline.is_some()
-    }
-
-    /// Plans the swap of an image whose facts are known, to the fabric of a recipe or else the given one.
-    pub fn plan(&self, subject: &Subject, fabric: &'static Fabric, facts: ImageFacts) -> Result<Swap, CliError> {
-        let recipe = subject.recipe.as_ref().map(|found| &found.recipe);
-        let fabric = recipe.map_or(fabric, |recipe| recipe.fabric);
-        if let Some(found) = &subject.recipe {
-            check_distro(&found.origin, &found.recipe, &facts)?;
-        }
-        let key = match &self.key {
-            Some(path) => {
-                let failed = |source| CliError::File { path: path.display().to_string(), source };
-                Some(KeyFile { path: path.display().to_string(), content: std::fs::read(path).map_err(failed)? })
-            }
-            None => None,
-        };
-        let files = self.offline.as_deref().map(offline::load_files).transpose()?;
+    /// Reads the key and the package files.
+    pub fn load(&self) -> Result<SwapRequest, CliError> {
         let build_args = parse_build_args(&self.build_args, |name| std::env::var(name).ok())?;
         let options = SwapOptions {
             repository: RepositoryChoice {
-                mirror: self.mirror.clone().or_else(|| recipe.and_then(|r| r.mirror.clone()).filter(|_| !self.vpc)),
+                mirror: self.mirror.clone(),
                 vpc: self.vpc,
-                suite: self.suite.clone().or_else(|| recipe.and_then(|r| r.suite.clone())),
+                suite: self.suite.clone(),
                 doca_version: self.doca_version.clone(),
             },
             userspace: self.userspace.map(Userspace::from),
-            files,
-            key: key.clone(),
+            files: self.offline.as_deref().map(load_files).transpose()?,
+            key: self.key.as_deref().map(load_key).transpose()?,
             apt_proxy: self.apt_proxy.clone(),
             build_args: build_args.keys().cloned().collect(),
-            extra_packages: recipe.into_iter().flat_map(|r| &r.extra_packages).chain(&self.packages).cloned().collect(),
+            extra_packages: self.packages.clone(),
             no_gpg_check: self.no_gpg_check,
             base_repos: self.base_repos.clone(),
         };
-        let plan = plan_swap(&facts, subject.base.name(), fabric, &options)?;
-        for note in &plan.notes {
-            tracing::warn!("{note}");
-        }
-        let packages = match (&self.offline, &plan.origin) {
-            (Some(from), Origin::Files(files)) => plan
-                .sources
-                .iter()
-                .map(|(name, source)| (format!("{}/{name}", files.directory), from.join(source)))
-                .collect(),
-            _ => Vec::new(),
-        };
-        Ok(Swap { facts, plan, key, packages, build_args })
+        Ok(SwapRequest { options, package_directory: self.offline.clone(), build_args })
     }
-
-    /// Reads the base from a connected daemon and plans.
-    pub async fn plan_from_daemon(
-        &self,
-        subject: &Subject,
-        fabric: &'static Fabric,
-        engine: &Engine,
-        name: &str,
-        cache: &LayerCache,
-    ) -> Result<Swap, CliError> {
-        let facts = source::load_from_daemon(engine, name, cache).await?;
-        self.plan(subject, fabric, facts)
-    }
-}
-
-fn check_distro(name: &str, recipe: &Recipe, facts: &ImageFacts) -> Result<(), CliError> {
-    let Some(expected) = &recipe.distro else { return Ok(()) };
-    let found = facts.distro.as_ref().map(|d| match &d.version {
-        Some(version) => format!("{}-{version}", d.id),
-        None => d.id.clone(),
-    });
-    if found.as_ref() == Some(expected) {
-        return Ok(());
-    }
-    Err(CliError::RecipeDistro {
-        recipe: name.to_owned(),
-        expected: expected.clone(),
-        image: facts.image.reference.clone(),
-        found: found.unwrap_or_else(|| "of an unknown distribution".to_owned()),
-    })
 }
 
 fn parse_build_args(

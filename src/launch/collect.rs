@@ -118,10 +118,12 @@ impl Collector {
     }
 
     /// Ends the run: as the agent said, else as seen from outside.
-    pub fn finish(mut self, outside: Ending, time: RunTime) -> RunFacts {
-        self.facts.ending = match self.finished {
-            Some(ending) => Ending::Agent { ending },
-            None => outside,
+    ///
+    /// Where nobody says how, the container's time was over.
+    pub fn finish(mut self, outside: Option<Ending>, time: RunTime) -> RunFacts {
+        self.facts.ending = match (self.finished, outside) {
+            (Some(ending), _) => Ending::Agent { ending },
+            (None, outside) => outside.unwrap_or(Ending::TotalTimeout),
         };
         self.facts.time = time;
         self.facts
@@ -181,7 +183,7 @@ mod tests {
         say(&mut collector, &AgentMessage::Log { rank: 1, text: "NCCL INFO x".into(), omitted_bytes: 0 });
         assert_eq!((collector.is_finished(), collector.other_lines().len()), (false, 2));
         say(&mut collector, &AgentMessage::Finished { ending: AgentEnding::Failed });
-        let facts = collector.finish(Ending::TotalTimeout, RunTime::default());
+        let facts = collector.finish(Some(Ending::TotalTimeout), RunTime::default());
         assert_eq!(facts.ending, Ending::Agent { ending: AgentEnding::Failed });
         assert_eq!((facts.collective.max_bytes, facts.failures), (512, vec![failure]));
         let rank = &facts.ranks[0];
@@ -197,6 +199,6 @@ mod tests {
         let last_lines = collector.other_lines();
         assert_eq!((last_lines.len(), last_lines[0].as_str()), (20, "line 10"));
         let outside = Ending::ContainerEnded { exit_code: 137, out_of_memory: true, last_lines };
-        assert_eq!(collector.finish(outside.clone(), RunTime::default()).ending, outside);
+        assert_eq!(collector.finish(Some(outside.clone()), RunTime::default()).ending, outside);
     }
 }

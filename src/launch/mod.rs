@@ -8,6 +8,8 @@
 //! 3. [`spec::can_start_agent`], [`spec::plan_launch`]: the container as data
 //! 4. [`start::start`]: create, fill, attach, start
 //! 5. [`run::run`]: all of that, then listen to the agent until its end; [`collect`] and [`evidence`] add up what it said
+//!
+//! [`preflight`] goes through all of it.
 
 pub mod collect;
 pub mod command_line;
@@ -15,6 +17,7 @@ pub mod evidence;
 pub mod gpu_access;
 pub mod host;
 pub mod owner;
+pub mod preflight;
 pub mod run;
 pub mod spec;
 pub mod start;

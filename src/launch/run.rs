@@ -1,6 +1,7 @@
 //! One run: the container starts, the agent speaks, and all is removed again.
 
 use super::collect::Collector;
+use super::evidence::read_evidence;
 use super::spec::{AGENT_PLAN, AGENT_PROGRAM, Launch, agent_files};
 use super::start::{Running, StartError, start};
 use crate::docker::container::{Container, ContainerEnd};
@@ -69,7 +70,7 @@ pub async fn run(
         Ok(running) => running,
         Err(StartError::NotStarted { cause, message }) => {
             time.create_ms = milliseconds(begin.elapsed());
-            return Ok(collector.finish(Ending::NotStarted { cause, message }, time));
+            return Ok(finish(collector, Some(Ending::NotStarted { cause, message }), time));
         }
         Err(StartError::Docker(error)) => return Err(error.into()),
     };
@@ -84,26 +85,37 @@ pub async fn run(
         }
     };
     let outside = match ended {
-        Err(_) => Ending::TotalTimeout,
+        Err(_) => Some(Ending::TotalTimeout),
         Ok(listened) => {
             listened?;
             how_it_ended(engine, &container, &collector).await?
         }
     };
     container.remove().await?;
-    Ok(collector.finish(outside, time))
+    Ok(finish(collector, outside, time))
 }
 
-/// What the engine knows of a container whose output has ended.
-async fn how_it_ended(engine: &Engine, container: &Container, collector: &Collector) -> Result<Ending, DockerError> {
-    // The agent said all; what the kernel still holds goes with the container.
+/// The facts of a run that is over, with what its logs add up to.
+fn finish(collector: Collector, outside: Option<Ending>, time: RunTime) -> RunFacts {
+    let mut facts = collector.finish(outside, time);
+    facts.evidence = read_evidence(&facts);
+    facts
+}
+
+/// What the engine knows of a container whose output has ended; `None`: the agent said how the run ended.
+async fn how_it_ended(
+    engine: &Engine,
+    container: &Container,
+    collector: &Collector,
+) -> Result<Option<Ending>, DockerError> {
+    // What the kernel still holds goes with the container.
     if collector.is_finished() {
-        return Ok(Ending::TotalTimeout);
+        return Ok(None);
     }
     match tokio::time::timeout(REST, container.ended()).await {
         Ok(ended) => {
             let ContainerEnd { exit_code, out_of_memory, .. } = ended?;
-            Ok(Ending::ContainerEnded { exit_code, out_of_memory, last_lines: collector.other_lines() })
+            Ok(Some(Ending::ContainerEnded { exit_code, out_of_memory, last_lines: collector.other_lines() }))
         }
         Err(_) => Err(DockerError::Protocol {
             endpoint: engine.endpoint().to_string(),

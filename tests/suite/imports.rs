@@ -71,6 +71,40 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("source", &["docker", "facts", "image", "inspect", "reference", "registry", "remedy"]),
+    (
+        "swap",
+        &[
+            "checks",
+            "fabric",
+            "facts",
+            "image",
+            "package_file",
+            "plan",
+            "recipe",
+            "reference",
+            "remedy",
+            "shell",
+            "source",
+        ],
+    ),
+    (
+        "build",
+        &[
+            "checks",
+            "docker",
+            "dockerfile",
+            "fabric",
+            "facts",
+            "image",
+            "judge",
+            "logs",
+            "recipe",
+            "remedy",
+            "report",
+            "source",
+            "swap",
+        ],
+    ),
     ("judge", &["checks", "diagnosis", "fabric", "facts", "policy", "recipe", "report", "targets"]),
 ];
 
@@ -140,7 +174,7 @@ fn libraries_stay_where_they_belong() {
         }
         if ![
             "agent", "cli", "devices", "docker", "image", "launch", "loopback", "registry", "signals", "source",
-            "sysfs", "main", "lib",
+            "swap", "sysfs", "main", "lib",
         ]
         .contains(&module.as_str())
         {

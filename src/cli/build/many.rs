@@ -1,20 +1,20 @@
 //! Several recipes at once: each is built whatever becomes of the others, and a table says what came of all.
 
-use super::one::{self, BuildResult, SCHEMA_VERSION, Workbench};
-use super::{BuildArgs, tags_of};
+use super::{BuildArgs, open_workbench, tags_of};
+use crate::build::{BuildResult, Built, SCHEMA_VERSION, Workbench, check_names};
 use crate::checks::Verdict;
 use crate::cli::error::{CliError, describe};
 use crate::cli::inspect::Format;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
-use crate::cli::recipes::{self, Found, RecipeArgs};
-use crate::cli::swap::Subject;
+use crate::cli::recipes;
 use crate::cli::{Global, block_on};
 use crate::judge::Exit;
 use crate::judge::Judge;
 use crate::recipe::{Kind, REGION};
 use crate::reference::Reference;
 use crate::report::write_check;
+use crate::swap::{self, Found, Subject, SwapRequest};
 use crate::units::Elapsed;
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -102,19 +102,20 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         return Err(CliError::Usage(format!("one name cannot be given to several images\n  {hint}")));
     }
     let found = collect(args, global)?;
-    check_tags(args.tag_prefix.as_deref().unwrap_or_default(), &found)?;
+    check_names(args.tag_prefix.as_deref().unwrap_or_default(), &found)?;
     // What is wrong with the options is said before any work is done, unless it is so for some recipes only.
     let judges: Vec<Judge> =
         found.iter().map(|found| args.judge.load(Some(&found.recipe))).collect::<Result<_, CliError>>()?;
-    let mut refused = judges.iter().map(|judge| args.swap.check(judge.fabric()));
+    let request = args.swap.load()?;
+    let mut refused = judges.iter().map(|judge| request.check(judge.fabric()));
     if let Some(first) = refused.next()
         && refused.all(|other| other.is_err())
     {
         first?;
     }
     let rows = block_on(async {
-        let bench = Workbench::open(args, global).await?;
-        let work = found.iter().zip(&judges).map(|(found, judge)| make(args, global, &bench, (found, judge)));
+        let bench = open_workbench(args, request.clone(), global).await?;
+        let work = found.iter().zip(&judges).map(|of| make(args, global, (&bench, &request), of));
         let mut rows: Vec<(Row, Exit)> =
             futures_util::stream::iter(work).buffer_unordered(args.jobs.get()).collect().await;
         // They end as they please, and are shown by name.
@@ -144,11 +145,11 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
 fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
     let mut all: Vec<Found> = Vec::new();
     if args.all && args.subjects.is_empty() {
-        all = recipes::all_shipped()?;
+        all = swap::all_shipped()?;
     }
     for text in &args.subjects {
         if args.all {
-            all.extend(recipes::all_in(Path::new(text))?);
+            all.extend(swap::all_in(Path::new(text))?);
             continue;
         }
         match recipes::find(text, global)? {
@@ -165,40 +166,10 @@ fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
     Ok(all)
 }
 
-/// Refuses recipes whose images would have the same name: the later one would take it from the other.
-fn check_tags(prefix: &str, all: &[Found]) -> Result<(), CliError> {
-    let mut images: Vec<(&Found, Image)> = Vec::new();
-    for found in all.iter().filter(|found| found.recipe.kind == Kind::Base) {
-        // What is no name is said of the recipe itself.
-        let Some(tag) = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")) else { continue };
-        let Some(image) = Image::parse(&tag) else { continue };
-        if let Some((other, _)) = images.iter().find(|(_, other)| *other == image) {
-            return Err(CliError::Usage(format!(
-                "{} and {} would both be {tag}\n  set tag in one of them",
-                other.origin, found.origin
-            )));
-        }
-        images.push((found, image));
-    }
-    Ok(())
-}
-
-/// A name as an engine takes it: registry, repository and tag, each with its default.
-#[derive(Debug, PartialEq, Eq)]
-struct Image(String, String, String);
-
-impl Image {
-    fn parse(name: &str) -> Option<Image> {
-        let reference = Reference::parse(name).ok()?;
-        let tag = reference.tag().unwrap_or("latest");
-        Some(Image(reference.registry().to_owned(), reference.repository().to_owned(), tag.to_owned()))
-    }
-}
-
 async fn make(
     args: &BuildArgs,
     global: &Global,
-    bench: &Workbench<'_>,
+    bench: (&Workbench, &SwapRequest),
     (found, judge): (&Found, &Judge),
 ) -> (Row, Exit) {
     let started = Instant::now();
@@ -219,7 +190,7 @@ async fn make(
         return (row, Exit::Ok);
     }
     let mut progress = Progress::of_one(name, args.progress, global);
-    let exit = match swap(args, bench, (found, judge), &mut progress).await {
+    let exit = match build_one(args, bench, (found, judge), &mut progress).await {
         Ok(built) => {
             let exit = built.exit();
             row.result = Outcome::Built;
@@ -244,22 +215,22 @@ async fn make(
     (row, exit)
 }
 
-async fn swap(
+async fn build_one(
     args: &BuildArgs,
-    bench: &Workbench<'_>,
+    (bench, request): (&Workbench, &SwapRequest),
     (found, judge): (&Found, &Judge),
     progress: &mut Progress,
-) -> Result<one::Built, CliError> {
+) -> Result<Built, CliError> {
     if bench.is_stopped() {
         return Err(CliError::Interrupted);
     }
     // The region is for those that have one.
-    let region = args.recipe.region.clone().filter(|_| found.recipe.base().contains(REGION));
-    let subject = Subject::recipe(found.clone(), &RecipeArgs { region })?;
+    let region = args.recipe.region.as_deref().filter(|_| found.recipe.base().contains(REGION));
+    let subject = Subject::recipe(found.clone(), region)?;
     subject.check_fabric(judge.fabric())?;
-    args.swap.check(judge.fabric())?;
+    request.check(judge.fabric())?;
     let tags = tags_of(args, &subject)?;
-    bench.make(&subject, judge, &tags, progress).await
+    Ok(bench.make(&subject, judge, &tags, &mut |event| progress.event(event)).await?)
 }
 
 /// Writes a line per recipe.

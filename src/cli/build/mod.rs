@@ -1,7 +1,6 @@
 //! `rdmaprep build`: render, build, check the result, show what changed, push. One image, or several recipes at once.
 
 mod many;
-mod one;
 
 use super::error::CliError;
 use super::inspect::Format;
@@ -9,13 +8,19 @@ use super::judge::JudgeArgs;
 use super::output::Output;
 use super::progress::{Progress, ProgressMode};
 use super::recipes::RecipeArgs;
-use super::swap::{self, Subject, SwapArgs};
-use super::{Global, block_on};
+use super::swap::SwapArgs;
+use super::{Global, block_on, interrupted};
+use crate::build::{BuildFailure, BuildOptions, BuildResult, PullWhen, Workbench};
+use crate::docker::build::Builder;
 use crate::judge::Exit;
 use crate::reference::can_be_given;
+use crate::report::{Style, write_check, write_diff};
+use crate::swap::{Subject, SwapRequest, read_subject};
+use crate::units::Elapsed;
 use clap::{Args, ValueEnum};
-use one::{Workbench, write_built};
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
+use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +58,7 @@ pub struct BuildArgs {
     tag_prefix: Option<String>,
     /// When to pull the base [default: missing for a recipe, never for an image]
     #[arg(long, value_name = "WHEN", value_enum)]
-    pull: Option<PullWhen>,
+    pull: Option<PullChoice>,
     /// Push every tag once the result passed
     #[arg(long)]
     push: bool,
@@ -89,10 +94,41 @@ enum BuilderChoice {
 
 /// When a base comes from its registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PullWhen {
+enum PullChoice {
     Missing,
     Always,
     Never,
+}
+
+impl BuildArgs {
+    fn options(&self) -> BuildOptions {
+        BuildOptions {
+            pull: self.pull.map(|pull| match pull {
+                PullChoice::Missing => PullWhen::Missing,
+                PullChoice::Always => PullWhen::Always,
+                PullChoice::Never => PullWhen::Never,
+            }),
+            push: self.push,
+            builder: match self.builder {
+                BuilderChoice::Auto => Builder::Auto,
+                BuilderChoice::Buildkit => Builder::BuildKit,
+                BuilderChoice::Classic => Builder::Classic,
+            },
+            network: self.network.clone(),
+            no_cache: self.no_cache,
+        }
+    }
+}
+
+/// Connects, and listens for an interrupt from here on.
+async fn open_workbench(args: &BuildArgs, request: SwapRequest, global: &Global) -> Result<Workbench, BuildFailure> {
+    let stop = CancellationToken::new();
+    let stopper = stop.clone();
+    tokio::spawn(async move {
+        interrupted().await;
+        stopper.cancel();
+    });
+    Workbench::open(&global.daemon(), request, args.options(), stop).await
 }
 
 pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
@@ -104,16 +140,18 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         return many::run(args, global, output);
     }
     let text = args.subjects.first().map(String::as_str).unwrap_or_default();
-    let subject = swap::read_subject(text, &args.recipe, global)?;
-    let name = one::base_name(&subject)?.to_owned();
+    let region = args.recipe.region.as_deref();
+    let subject = block_on(async { Ok(read_subject(text, region, &global.daemon()).await?) })?;
+    let name = subject.base_name()?.to_owned();
     let tags = tags_of(args, &subject)?;
     let judge = args.judge.load(subject.found().map(|found| &found.recipe))?;
     subject.check_fabric(judge.fabric())?;
-    args.swap.check(judge.fabric())?;
+    let request = args.swap.load()?;
+    request.check(judge.fabric())?;
     let mut progress = Progress::new(args.progress, global);
     let built = block_on(async {
-        let bench = Workbench::open(args, global).await?;
-        bench.make(&subject, &judge, &tags, &mut progress).await
+        let bench = open_workbench(args, request, global).await?;
+        Ok(bench.make(&subject, &judge, &tags, &mut |event| progress.event(event)).await?)
     })?;
     progress.finish();
     match args.format {
@@ -148,4 +186,17 @@ fn tags_of(args: &BuildArgs, subject: &Subject) -> Result<Vec<String>, CliError>
         return Err(CliError::Usage(format!("{tag} names no registry to push to\n  {hint}")));
     }
     Ok(vec![tag])
+}
+
+/// Writes a result for people; `name` is what it was built on.
+fn write_built(out: &mut dyn Write, name: &str, result: &BuildResult, style: Style) -> io::Result<()> {
+    writeln!(out, "{name} -> {}", result.tags.join(", "))?;
+    write_diff(out, &result.diff, style)?;
+    write_check(out, &result.report, false, style)?;
+    let time = Elapsed(std::time::Duration::from_millis(result.build_time_ms));
+    writeln!(out, "built {} in {time} with {}", result.image_id, result.builder)?;
+    for pushed in &result.pushed {
+        writeln!(out, "pushed {}@{}", pushed.reference, pushed.digest)?;
+    }
+    Ok(())
 }

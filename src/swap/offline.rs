@@ -1,14 +1,17 @@
 //! A directory of package files → what is in it. Nothing else of it is read.
 
-use super::error::CliError;
+use super::error::SwapError;
 use crate::package_file::read_package_file;
 use crate::plan::offline::OfferedFiles;
 use std::fs::File;
 use std::path::Path;
 
 /// Reads every package file of a directory; what lies deeper is not looked at.
-pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
-    let failed = |source| CliError::File { path: directory.display().to_string(), source };
+///
+/// # Errors
+/// The directory cannot be read, or holds no package file.
+pub fn load_files(directory: &Path) -> Result<OfferedFiles, SwapError> {
+    let failed = |source| SwapError::File { path: directory.display().to_string(), source };
     let mut offered = OfferedFiles { directory: directory.display().to_string(), ..OfferedFiles::default() };
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -27,10 +30,7 @@ pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
         }
     }
     if offered.packages.is_empty() && offered.unusable.is_empty() {
-        return Err(CliError::Usage(format!(
-            "{}: there is no .deb or .rpm file in it\n  put the fabric's packages there, and what they depend on",
-            directory.display()
-        )));
+        return Err(SwapError::NoPackageFiles { directory: directory.display().to_string() });
     }
     Ok(offered)
 }

@@ -1,30 +1,32 @@
-//! One build from its base to the pushed image.
+//! The course of a build: from the base image, which may have to be pulled, to the image that was checked and pushed.
+//!
+//! What happens meanwhile is told to the caller event by event; nothing is printed here.
 
-use super::{BuildArgs, BuilderChoice, PullWhen};
+mod error;
+mod names;
+
+pub use error::{BuildFailure, shorten};
+pub use names::{NameTaken, check_names};
+
 use crate::checks::Verdict;
-use crate::cli::error::CliError;
-use crate::cli::progress::Progress;
-use crate::cli::swap::{Subject, Swap};
-use crate::cli::{Global, interrupted};
 use crate::diff::{ImageDiff, diff_images};
 use crate::docker::auth;
 use crate::docker::build::{BuildError, BuildEvent, BuildRequest, Builder, BuiltImage};
 use crate::docker::config::{merge_build_args, proxy_build_args};
 use crate::docker::context::{BuildContext, Content};
 use crate::docker::engine::Engine;
-use crate::docker::pull::PullError;
-use crate::docker::push::{PushError, Pushed};
+use crate::docker::pull::{PullError, PullEvent};
+use crate::docker::push::{PushError, PushEvent, Pushed};
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::Userspace;
+use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
-use crate::judge::Exit;
-use crate::judge::{Judge, verdict_exit};
+use crate::judge::{Exit, Judge, verdict_exit};
 use crate::logs::build::explain_build_log;
-use crate::report::{Report, Style, write_check, write_diff};
-use crate::source::{Client, LayerCache, load_from_daemon};
-use crate::units::Elapsed;
+use crate::report::Report;
+use crate::source::{Client, DaemonChoice, LayerCache, load_from_daemon};
+use crate::swap::{Subject, Swap, SwapRequest};
 use serde::Serialize;
-use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
 
 /// Of what `build` writes, of one image and of several recipes.
@@ -33,22 +35,60 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Lines of the failing step that are shown.
 const FAILURE_LINES: usize = 20;
 
+/// When a base comes from its registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullWhen {
+    /// Where the daemon does not have it.
+    Missing,
+    Always,
+    Never,
+}
+
+/// How an image is built, beside what is swapped.
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    /// `None`: a recipe's base where it is missing, an image never.
+    pub pull: Option<PullWhen>,
+    /// Push every tag of a result that passed.
+    pub push: bool,
+    pub builder: Builder,
+    /// Network of the build; `None`: the builder's own, and none where the swap is offline.
+    pub network: Option<String>,
+    /// Do not reuse results of earlier builds.
+    pub no_cache: bool,
+}
+
+/// What goes on in a build.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// What begins now, in words.
+    Phase(&'a str),
+    Pull(PullEvent),
+    Build(BuildEvent),
+    Push(PushEvent),
+    /// The last lines of the step that failed.
+    FailedStep(&'a [String]),
+}
+
+/// Who is told of what goes on.
+pub type OnEvent<'a> = &'a mut dyn FnMut(Event<'_>);
+
 /// The whole result, as `--format json` writes it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BuildResult {
-    schema_version: u32,
+    pub schema_version: u32,
     pub image_id: String,
-    tags: Vec<String>,
-    builder: String,
+    pub tags: Vec<String>,
+    pub builder: String,
     /// Whose build of the userspace the result has; `keep`: nothing was installed or removed.
-    userspace: Userspace,
-    build_time_ms: u64,
+    pub userspace: Userspace,
+    pub build_time_ms: u64,
     /// The base came from its registry for this build.
-    pulled: bool,
+    pub pulled: bool,
     pub report: Report,
-    diff: ImageDiff,
-    pushed: Vec<Pushed>,
+    pub diff: ImageDiff,
+    pub pushed: Vec<Pushed>,
 }
 
 /// What came of a build.
@@ -59,6 +99,7 @@ pub struct Built {
 }
 
 impl Built {
+    /// What the process ends with: a swap that changed more than it should is a fault, whatever the checks say.
     pub fn exit(&self) -> Exit {
         if self.damage.is_empty() { verdict_exit(self.result.report.verdict) } else { Exit::ImageAtFault }
     }
@@ -70,39 +111,30 @@ impl Built {
     }
 }
 
-/// The name in the daemon of what is built on.
-pub fn base_name(subject: &Subject) -> Result<&str, CliError> {
-    match &subject.base {
-        Reference::Daemon(name) | Reference::Name(name) => Ok(name),
-        _ => {
-            let hint = "load it first: docker load -i FILE";
-            Err(CliError::Usage(format!("{}: a build starts from an image of the daemon\n  {hint}", subject.base)))
-        }
-    }
-}
-
-/// What builds share: the engine, and layers that were read already.
-pub struct Workbench<'a> {
-    args: &'a BuildArgs,
+/// What builds share: the engine, what is asked for, and layers that were read already.
+pub struct Workbench {
+    request: SwapRequest,
+    options: BuildOptions,
     client: Client,
     engine: Engine,
     cache: LayerCache,
-    /// Cancelled by an interrupt.
     stop: CancellationToken,
 }
 
-impl<'a> Workbench<'a> {
-    /// Connects, and listens for an interrupt from here on.
-    pub async fn open(args: &'a BuildArgs, global: &Global) -> Result<Workbench<'a>, CliError> {
-        let stop = CancellationToken::new();
-        let stopper = stop.clone();
-        tokio::spawn(async move {
-            interrupted().await;
-            stopper.cancel();
-        });
-        let client = Client::load(&global.daemon())?;
+impl Workbench {
+    /// Connects. Whoever cancels `stop` ends every build of this bench, and nothing of them is left running.
+    ///
+    /// # Errors
+    /// No daemon answers, or `stop` was cancelled.
+    pub async fn open(
+        daemon: &DaemonChoice,
+        request: SwapRequest,
+        options: BuildOptions,
+        stop: CancellationToken,
+    ) -> Result<Workbench, BuildFailure> {
+        let client = Client::load(daemon)?;
         let engine = until(&stop, async { Ok(client.connect().await?) }).await?;
-        Ok(Workbench { args, client, engine, cache: LayerCache::default(), stop })
+        Ok(Workbench { request, options, client, engine, cache: LayerCache::default(), stop })
     }
 
     /// Whether an interrupt came.
@@ -111,26 +143,27 @@ impl<'a> Workbench<'a> {
     }
 
     /// Pulls the base where it must, swaps, builds, checks and pushes.
+    ///
+    /// # Errors
+    /// Whatever keeps the image from being built, judged or pushed. An image that does not pass is a result.
     pub async fn make(
         &self,
         subject: &Subject,
         judge: &Judge,
         tags: &[String],
-        progress: &mut Progress,
-    ) -> Result<Built, CliError> {
-        let args = self.args;
-        let name = base_name(subject)?;
-        let pulled = until(&self.stop, self.have_base(subject, name, progress)).await?;
-        progress.phase(&format!("reading {name}"));
-        let plan = args.swap.plan_from_daemon(subject, judge.fabric(), &self.engine, name, &self.cache);
-        let swap = until(&self.stop, plan).await?;
-        let built = self.build(&swap, tags, progress).await?;
-        progress.phase("checking the result");
-        let facts =
-            until(&self.stop, async { Ok(load_from_daemon(&self.engine, &built.id, &self.cache).await?) }).await?;
+        on_event: OnEvent<'_>,
+    ) -> Result<Built, BuildFailure> {
+        let name = subject.base_name()?;
+        let pulled = until(&self.stop, self.have_base(subject, name, on_event)).await?;
+        on_event(Event::Phase(&format!("reading {name}")));
+        let facts = until(&self.stop, self.read(name)).await?;
+        let swap = self.request.plan(subject, judge.fabric(), facts)?;
+        let built = self.build(&swap, tags, on_event).await?;
+        on_event(Event::Phase("checking the result"));
+        let facts = until(&self.stop, self.read(&built.id)).await?;
         let diff = diff_images(&swap.facts, &facts, |package| swap.plan.touches(package));
         if !diff.is_built_on_first {
-            return Err(CliError::BaseMoved { id: built.id });
+            return Err(BuildFailure::BaseMoved { id: built.id });
         }
         let mut report = match subject.found() {
             Some(found) => judge.judge_built(&facts, &found.recipe),
@@ -141,8 +174,8 @@ impl<'a> Workbench<'a> {
         }
         let damage: Vec<String> = diff.damage().map(|change| change.package.clone()).collect();
         let good = report.verdict == Verdict::Pass && damage.is_empty();
-        let pushed = match (args.push, good) {
-            (true, true) => self.push(tags, progress).await?,
+        let pushed = match (self.options.push, good) {
+            (true, true) => self.push(tags, on_event).await?,
             (true, false) => {
                 tracing::warn!("{}: not pushed: the result did not pass", tags.join(", "));
                 Vec::new()
@@ -164,11 +197,15 @@ impl<'a> Workbench<'a> {
         Ok(Built { result, damage })
     }
 
+    async fn read(&self, name: &str) -> Result<ImageFacts, BuildFailure> {
+        Ok(load_from_daemon(&self.engine, name, &self.cache).await?)
+    }
+
     /// Pulls the base, where it is to be pulled; says whether it was.
-    async fn have_base(&self, subject: &Subject, name: &str, progress: &Progress) -> Result<bool, CliError> {
+    async fn have_base(&self, subject: &Subject, name: &str, on_event: OnEvent<'_>) -> Result<bool, BuildFailure> {
         // Who names an image names one that is there; a recipe names it on any machine.
         let default = if subject.found().is_some() { PullWhen::Missing } else { PullWhen::Never };
-        let wanted = match self.args.pull.unwrap_or(default) {
+        let wanted = match self.options.pull.unwrap_or(default) {
             PullWhen::Never => false,
             PullWhen::Always => true,
             PullWhen::Missing => self.engine.inspect_image(name).await?.is_none(),
@@ -176,16 +213,15 @@ impl<'a> Workbench<'a> {
         if !wanted {
             return Ok(false);
         }
-        progress.phase(&format!("pulling {name}"));
+        on_event(Event::Phase(&format!("pulling {name}")));
         let auth = self.base_auth(name);
-        let mut on_event = |event| progress.pull_event(&event);
-        let pulled: Result<(), PullError> = self.engine.pull(name, auth.values().next(), &mut on_event).await;
+        let mut on_pull = |event| on_event(Event::Pull(event));
+        let pulled: Result<(), PullError> = self.engine.pull(name, auth.values().next(), &mut on_pull).await;
         pulled?;
         Ok(true)
     }
 
-    async fn build(&self, swap: &Swap, tags: &[String], progress: &mut Progress) -> Result<BuiltImage, CliError> {
-        let args = self.args;
+    async fn build(&self, swap: &Swap, tags: &[String], on_event: OnEvent<'_>) -> Result<BuiltImage, BuildFailure> {
         let key = swap.key_file().map(|(name, key)| (name.to_owned(), Content::Bytes(key.content.clone()), 0o644));
         let packages = swap.packages.iter().map(|(name, path)| (name.clone(), Content::File(path.clone()), 0o644));
         let proxies = proxy_build_args(&self.client.env, &self.client.config, self.engine.endpoint().docker_host());
@@ -194,33 +230,26 @@ impl<'a> Workbench<'a> {
             context: BuildContext { files: key.into_iter().chain(packages).collect() },
             tags: tags.to_vec(),
             build_args: merge_build_args(proxies, &swap.build_args),
-            network: args.network.clone().or_else(|| args.swap.is_offline().then(|| "none".to_owned())),
-            no_cache: args.no_cache,
+            network: self.options.network.clone().or_else(|| self.request.is_offline().then(|| "none".to_owned())),
+            no_cache: self.options.no_cache,
             // The image that was inspected is the one to build on.
             pull: false,
             platform: None,
-            builder: match args.builder {
-                BuilderChoice::Auto => Builder::Auto,
-                BuilderChoice::Buildkit => Builder::BuildKit,
-                BuilderChoice::Classic => Builder::Classic,
-            },
+            builder: self.options.builder,
             registry_auth: self.base_auth(&swap.plan.base.from),
         };
         // All lines are looked at for the cause: the telling one may be far above the last.
         let mut lines: Vec<String> = Vec::new();
-        let mut on_event = |event: BuildEvent| {
+        let mut on_build = |event: BuildEvent| {
             if let BuildEvent::Log { line, .. } = &event
                 && lines.len() < MAX_LOG_LINES
             {
                 lines.push(line.clone());
             }
-            progress.build_event(&event);
+            on_event(Event::Build(event));
         };
-        let result = self.engine.build(request, &mut on_event, self.stop.clone()).await;
-        result.map_err(|source| {
-            progress.finish();
-            failure(source, lines, progress)
-        })
+        let result = self.engine.build(request, &mut on_build, self.stop.clone()).await;
+        result.map_err(|source| failure(source, lines, on_event))
     }
 
     /// Credentials for the registry of the base. It may need none, so a helper that fails need not matter.
@@ -231,14 +260,14 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    async fn push(&self, tags: &[String], progress: &Progress) -> Result<Vec<Pushed>, CliError> {
+    async fn push(&self, tags: &[String], on_event: OnEvent<'_>) -> Result<Vec<Pushed>, BuildFailure> {
         let mut pushed = Vec::new();
         for tag in tags {
-            progress.phase(&format!("pushing {tag}"));
+            on_event(Event::Phase(&format!("pushing {tag}")));
             let found = auth::find_for_images(&self.client.config, [tag.as_str()])?;
-            let mut on_event = |event| progress.push_event(&event);
+            let mut on_push = |event| on_event(Event::Push(event));
             let work = async {
-                let done: Result<Pushed, PushError> = self.engine.push(tag, found.values().next(), &mut on_event).await;
+                let done: Result<Pushed, PushError> = self.engine.push(tag, found.values().next(), &mut on_push).await;
                 Ok(done?)
             };
             pushed.push(until(&self.stop, work).await?);
@@ -248,10 +277,13 @@ impl<'a> Workbench<'a> {
 }
 
 /// Works until an interrupt comes.
-async fn until<T>(stop: &CancellationToken, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+async fn until<T>(
+    stop: &CancellationToken,
+    work: impl Future<Output = Result<T, BuildFailure>>,
+) -> Result<T, BuildFailure> {
     tokio::select! {
         biased;
-        () = stop.cancelled() => Err(CliError::Interrupted),
+        () = stop.cancelled() => Err(BuildFailure::Interrupted),
         done = work => done,
     }
 }
@@ -259,33 +291,18 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = Result<T,
 /// Lines of the log that are kept for the search for a cause.
 const MAX_LOG_LINES: usize = 50_000;
 
-fn failure(source: BuildError, mut lines: Vec<String>, progress: &Progress) -> CliError {
+fn failure(source: BuildError, mut lines: Vec<String>, on_event: OnEvent<'_>) -> BuildFailure {
     if matches!(source, BuildError::Cancelled) {
-        return CliError::Interrupted;
+        return BuildFailure::Interrupted;
     }
     let last = source.last_lines();
     let shown = &last[last.len().saturating_sub(FAILURE_LINES)..];
-    for line in shown {
-        progress.line(&format!("  | {line}"));
-    }
+    on_event(Event::FailedStep(shown));
     lines.extend(last.iter().cloned());
     // With an exit code the step's own output has the cause, and the engine's message would repeat its whole command.
     if !matches!(source, BuildError::Step { exit_code: Some(_), .. }) {
         lines.push(source.to_string());
     }
     let cause = explain_build_log(lines.iter().map(String::as_str));
-    CliError::Build { error: Box::new(source), cause }
-}
-
-/// Writes a result for people; `name` is what it was built on.
-pub fn write_built(out: &mut dyn Write, name: &str, result: &BuildResult, style: Style) -> io::Result<()> {
-    writeln!(out, "{name} -> {}", result.tags.join(", "))?;
-    write_diff(out, &result.diff, style)?;
-    write_check(out, &result.report, false, style)?;
-    let time = Elapsed(std::time::Duration::from_millis(result.build_time_ms));
-    writeln!(out, "built {} in {time} with {}", result.image_id, result.builder)?;
-    for pushed in &result.pushed {
-        writeln!(out, "pushed {}@{}", pushed.reference, pushed.digest)?;
-    }
-    Ok(())
+    BuildFailure::Build { error: Box::new(source), cause }
 }

@@ -7,10 +7,10 @@
 #![allow(unsafe_code)]
 
 use super::barrier::Barrier;
-use super::cuda::{Cuda, DevicePointer, Kernel, Stream};
-use super::nccl::{Communicator, Nccl};
 use super::pattern::expected_bits;
 use crate::facts::run::{Collective, DataType, Failure, Placement, Plant, WrongElement};
+use crate::ffi::cuda::{Cuda, DevicePointer, Kernel, Stream};
+use crate::ffi::nccl::{Communicator, Nccl};
 use std::ffi::{CStr, c_void};
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //!
 //! A supervisor reads an [`AgentPlan`] from a file, looks around ([`environment`], [`probe`]), starts one process per rank
 //! ([`rank`]), watches them, and says what happens as JSON lines on stdout ([`crate::facts::run::AgentMessage`]). It needs
-//! no shell, no Python and none of the libraries that it asks about: [`library`] opens them at run time.
+//! no shell, no Python and none of the libraries that it asks about: [`crate::ffi`] opens them at run time.
 //!
 //! [`AgentPlan`]: crate::facts::run::AgentPlan
 
@@ -10,20 +10,17 @@ mod barrier;
 mod channel;
 mod children;
 mod counters;
-pub mod cuda;
 mod environment;
-pub mod library;
 mod logs;
 mod measure;
-pub mod nccl;
 mod pattern;
 mod probe;
 mod rank;
 mod supervisor;
 mod table;
-pub mod verbs;
 
 use crate::facts::run::{Failure, GpuProbe, Interface, VerbsProbe};
+use crate::ffi::nccl::Nccl;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +33,6 @@ pub mod part {
     pub const GPUS: &str = "gpus";
     pub const VERBS: &str = "verbs";
     pub const NCCL_VERSION: &str = "nccl-version";
-    pub const LOOPBACK: &str = "loopback";
 }
 
 /// Runs the supervisor; the exit code of the process: 0, when every rank did all that was asked.
@@ -83,7 +79,7 @@ pub fn can_lock_memory(status: &str) -> bool {
 
 /// Opens a libnccl and gives its `NCCL_VERSION_CODE`.
 pub fn nccl_version(path: Option<&str>) -> Result<i32, Failure> {
-    nccl::Nccl::open(path)?.version_code()
+    Nccl::open(path)?.version_code()
 }
 
 /// Tells a process of the agent the number of the supervisor's.

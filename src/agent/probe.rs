@@ -1,8 +1,8 @@
 //! What libcuda and libibverbs say, each asked in a process of its own: a library that crashes takes only that along.
 
-use super::cuda::{Attribute, Cuda};
-use super::verbs::Verbs;
 use crate::facts::run::{Failure, Gpu, GpuProbe, VerbsProbe};
+use crate::ffi::cuda::{Attribute, Cuda};
+use crate::ffi::verbs::Verbs;
 use std::fs;
 
 /// Asks libcuda.

@@ -7,10 +7,10 @@
 
 use super::barrier::Barrier;
 use super::channel::{Meeting, RankMessage, RankPlan, Timing, from_hex, receive, send, to_hex};
-use super::cuda::Cuda;
 use super::measure::{Bench, Member};
-use super::nccl::{Nccl, UniqueId};
 use crate::facts::run::{Failure, Phase, Placement};
+use crate::ffi::cuda::Cuda;
+use crate::ffi::nccl::{Nccl, UniqueId};
 use std::io::{self, BufReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;

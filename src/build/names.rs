@@ -1,7 +1,7 @@
 //! The names that recipes give to what is built from them.
 
-use crate::docker::reference::Reference;
 use crate::recipe::Kind;
+use crate::reference::Reference;
 use crate::remedy::Remedy;
 use crate::swap::Found;
 

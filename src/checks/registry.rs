@@ -8,6 +8,7 @@ use super::instance::{self, InstanceSubject};
 use super::recipe::{self, RecipeSubject};
 use super::run::{self, RunSubject};
 use super::{Outcome, Subject, loader, nccl, packages, settings, stack, verbs};
+use crate::suggest;
 use crate::targets::{TARGETS, Target};
 use Judge::Image;
 use serde::Serialize;
@@ -106,14 +107,7 @@ pub fn by_id(id: &str) -> Option<&'static Check> {
 
 /// The ids that a mistyped one may have meant, best first.
 pub fn closest(id: &str) -> Vec<&'static str> {
-    // Below this, Jaro-Winkler finds likeness in everything; clap uses 0.7 for its own suggestions.
-    const ALIKE: f64 = 0.75;
-    const SUGGESTED: usize = 3;
-    let id = id.to_ascii_lowercase();
-    let mut alike: Vec<(f64, &str)> =
-        all().map(|check| (strsim::jaro_winkler(&id, check.id), check.id)).filter(|(s, _)| *s > ALIKE).collect();
-    alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    alike.into_iter().take(SUGGESTED).map(|(_, id)| id).collect()
+    suggest::closest(id, all().map(|check| check.id), 0.75)
 }
 
 /// Every static check, in the order in which reports show them.

@@ -1,18 +1,16 @@
 //! `rdmaprep check`
 
-use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
+use super::destinations::{Destination, destination_of, destinations, format_of, write_everywhere};
 use super::error::CliError;
 use super::judge::JudgeArgs;
-use super::output::{Output, write_json};
+use super::output::Output;
 use super::source::SourceArgs;
 use super::{Global, recipes};
-use crate::checks::recipe::NOT_STATED;
 use crate::judge::Exit;
 use crate::judge::verdict_exit;
-use crate::report::{RegistryListing, Report, Style, write_check, write_github, write_junit, write_list, write_sarif};
+use crate::report::{Format, RegistryListing, write_list, write_report};
 use crate::source::load_saved;
-use clap::{Args, ValueEnum};
-use std::io::{self, Write};
+use clap::Args;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -41,11 +39,11 @@ pub struct CheckArgs {
     #[command(flatten)]
     judge: JudgeArgs,
     /// Form of the result on stdout [default: text]
-    #[arg(long, value_enum)]
-    format: Option<ReportFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_REPORTS))]
+    format: Option<Format>,
     /// Write the result to a file in some form; may be repeated, and - is stdout
-    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<ReportFormat>)]
-    outputs: Vec<Destination<ReportFormat>>,
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_REPORTS))]
+    outputs: Vec<Destination>,
     /// Show what passed, too
     #[arg(long)]
     all: bool,
@@ -56,24 +54,11 @@ pub struct CheckArgs {
     source: SourceArgs,
 }
 
-/// Form of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ReportFormat {
-    Text,
-    Json,
-    // JUnit XML.
-    Junit,
-    // SARIF 2.1.0.
-    Sarif,
-    // Workflow commands of GitHub Actions.
-    Github,
-}
-
 pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if args.list {
         return list(args, output);
     }
-    let destinations = destinations(args.format, ReportFormat::Text, &args.outputs)?;
+    let destinations = destinations(args.format, &args.outputs)?;
     let image = args.image.as_deref().unwrap_or_default();
     let report = match &args.facts {
         Some(path) => args.judge.load(None)?.judge(&load_saved(path)?),
@@ -93,33 +78,11 @@ pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exi
     Ok(verdict_exit(report.verdict))
 }
 
-fn write_report(out: &mut dyn Write, report: &Report, format: ReportFormat, all: bool, style: Style) -> io::Result<()> {
-    match format {
-        ReportFormat::Text => {
-            write_check(out, report, all, style)?;
-            write_rest(out, report)
-        }
-        ReportFormat::Json => write_json(out, report),
-        ReportFormat::Junit => write_junit(out, report),
-        ReportFormat::Sarif => write_sarif(out, report),
-        ReportFormat::Github => write_github(out, report),
-    }
-}
-
-/// Of a recipe alone: how to know what it does not say.
-fn write_rest(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    let untold = report.findings.iter().find(|finding| finding.summary == NOT_STATED);
-    match untold.and_then(|finding| finding.remedy.as_ref()) {
-        Some(command) => writeln!(out, "only the image itself can show the rest: {command}"),
-        None => Ok(()),
-    }
-}
-
 fn list(args: &CheckArgs, output: &mut Output) -> Result<Exit, CliError> {
     match args.format {
-        None | Some(ReportFormat::Text) => output.write(|out, _| write_list(out, args.judge.target(None))),
-        Some(ReportFormat::Json) => output.json(&RegistryListing::new()),
-        Some(ReportFormat::Junit | ReportFormat::Sarif | ReportFormat::Github) => {
+        None | Some(Format::Text) => output.write(|out, _| write_list(out, args.judge.target(None))),
+        Some(Format::Json) => output.json(&RegistryListing::new()),
+        Some(_) => {
             return Err(CliError::Usage("--list has the formats text and json".into()));
         }
     }

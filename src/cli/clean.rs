@@ -1,7 +1,7 @@
 //! `rdmaprep clean`: removes containers that an interrupted run left.
 
+use super::TextOrJson;
 use super::error::CliError;
-use super::inspect::Format;
 use super::output::Output;
 use super::{Global, block_on, interrupted};
 use crate::docker::container::ListedContainer;
@@ -22,8 +22,8 @@ pub struct CleanArgs {
     #[arg(long)]
     dry_run: bool,
     /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 /// Version of the JSON form.
@@ -60,8 +60,8 @@ pub fn run(args: &CleanArgs, global: &Global, output: &mut Output) -> Result<Exi
         }
     })?;
     match args.format {
-        Format::Json => output.json(&cleaned),
-        Format::Text => output.write(|out, _| write_text(out, &cleaned)),
+        TextOrJson::Json => output.json(&cleaned),
+        TextOrJson::Text => output.write(|out, _| write_text(out, &cleaned)),
     }
     Ok(Exit::Ok)
 }

@@ -5,8 +5,8 @@
 
 use super::error::CliError;
 use super::output::Output;
-use crate::report::Style;
-use clap::ValueEnum;
+use crate::report::{Format, Style};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -15,27 +15,40 @@ use std::path::{Path, PathBuf};
 
 /// One `-o FORMAT=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Destination<F> {
-    format: F,
+pub struct Destination {
+    format: Format,
     /// `None`: stdout, written `-`.
     path: Option<PathBuf>,
 }
 
-impl<F: Copy> Destination<F> {
-    pub fn format(&self) -> F {
+impl Destination {
+    pub fn format(&self) -> Format {
         self.format
     }
 }
 
-/// Reads `FORMAT=FILE`, for clap.
-pub fn parse_destination<F: ValueEnum>(text: &str) -> Result<Destination<F>, String> {
-    let names = || {
-        let names: Vec<String> =
-            F::value_variants().iter().filter_map(|f| Some(f.to_possible_value()?.get_name().to_owned())).collect();
-        names.join(", ")
-    };
+/// Reads `--format`, for clap, where a command has these formats.
+pub fn format_of(accepted: &'static [Format]) -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(accepted.iter().map(|format| format.name())).try_map(|name| by_name(accepted, &name))
+}
+
+/// Reads `FORMAT=FILE`, for clap, where a command has these formats.
+pub fn destination_of(
+    accepted: &'static [Format],
+) -> impl Fn(&str) -> Result<Destination, String> + Clone + Send + Sync + 'static {
+    move |text| parse_destination(text, accepted)
+}
+
+fn by_name(accepted: &[Format], name: &str) -> Result<Format, String> {
+    let names = || accepted.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
+    let found = accepted.iter().copied().find(|format| format.name() == name);
+    found.ok_or_else(|| format!("{name:?} is not a format; formats: {}", names()))
+}
+
+fn parse_destination(text: &str, accepted: &[Format]) -> Result<Destination, String> {
+    let names = || accepted.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
     let (format, path) = text.split_once('=').ok_or_else(|| format!("write FORMAT=FILE; formats: {}", names()))?;
-    let format = F::from_str(format, false).map_err(|_| format!("{format:?} is no format; formats: {}", names()))?;
+    let format = by_name(accepted, format)?;
     match path {
         "" => Err("the file has no name; - is stdout".to_owned()),
         "-" | "/dev/stdout" => Ok(Destination { format, path: None }),
@@ -47,11 +60,7 @@ pub fn parse_destination<F: ValueEnum>(text: &str) -> Result<Destination<F>, Str
 ///
 /// # Errors
 /// Two results for one place.
-pub fn destinations<F: Copy + PartialEq>(
-    format: Option<F>,
-    default: F,
-    given: &[Destination<F>],
-) -> Result<Vec<Destination<F>>, CliError> {
+pub fn destinations(format: Option<Format>, given: &[Destination]) -> Result<Vec<Destination>, CliError> {
     let to_stdout = given.iter().filter(|destination| destination.path.is_none()).count();
     if to_stdout + usize::from(format.is_some()) > 1 {
         return Err(CliError::Usage(
@@ -64,7 +73,7 @@ pub fn destinations<F: Copy + PartialEq>(
     }
     let mut all = given.to_vec();
     if to_stdout == 0 {
-        all.insert(0, Destination { format: format.unwrap_or(default), path: None });
+        all.insert(0, Destination { format: format.unwrap_or(Format::Text), path: None });
     }
     Ok(all)
 }
@@ -73,10 +82,10 @@ pub fn destinations<F: Copy + PartialEq>(
 ///
 /// # Errors
 /// All files that could not be written, by name; the others are written nevertheless.
-pub fn write_everywhere<F: Copy>(
-    destinations: &[Destination<F>],
+pub fn write_everywhere(
+    destinations: &[Destination],
     output: &mut Output,
-    write: impl Fn(F, &mut dyn Write, Style) -> io::Result<()>,
+    write: impl Fn(Format, &mut dyn Write, Style) -> io::Result<()>,
 ) -> Result<(), CliError> {
     let mut failures = Vec::new();
     for Destination { format, path } in destinations {

@@ -1,9 +1,9 @@
 //! `rdmaprep devices`
 
-use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
+use super::destinations::{Destination, destination_of, destinations, format_of, write_everywhere};
 use super::error::CliError;
 use super::judge::JudgeArgs;
-use super::output::{Output, write_json};
+use super::output::Output;
 use super::{block_on, interrupted};
 use crate::devices::{self, Watch};
 use crate::facts::devices::TrafficSample;
@@ -11,10 +11,8 @@ use crate::judge::Exit;
 use crate::judge::host_exit;
 use crate::loopback;
 use crate::report::loopback::text as loopback_text;
-use crate::report::{
-    Report, Totals, write_devices, write_github, write_host_check, write_junit, write_sample, write_sarif, write_totals,
-};
-use clap::{Args, ValueEnum};
+use crate::report::{Format, Totals, write_devices, write_json, write_report, write_sample, write_totals};
+use clap::Args;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -72,30 +70,11 @@ pub struct DevicesArgs {
     #[arg(long, value_name = "DIR")]
     sysfs: Option<PathBuf>,
     /// Form of the result on stdout [default: text]; junit, sarif and github are for --check
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_REPORTS))]
     format: Option<Format>,
     /// Write the result to a file in some form; may be repeated, and - is stdout
-    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<Format>)]
-    outputs: Vec<Destination<Format>>,
-}
-
-/// Form of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-    // JUnit XML.
-    Junit,
-    // SARIF 2.1.0.
-    Sarif,
-    // Workflow commands of GitHub Actions.
-    Github,
-}
-
-impl Format {
-    fn is_of_a_check(self) -> bool {
-        matches!(self, Format::Junit | Format::Sarif | Format::Github)
-    }
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_REPORTS))]
+    outputs: Vec<Destination>,
 }
 
 /// Seconds, not so short that only the reading is measured.
@@ -111,8 +90,8 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let places = destinations(args.format, Format::Text, &args.outputs)?;
-    if !args.check && places.iter().any(|place| place.format().is_of_a_check()) {
+    let places = destinations(args.format, &args.outputs)?;
+    if !args.check && places.iter().any(|place| place.format().is_of_a_verdict()) {
         return Err(CliError::Usage("the formats junit, sarif and github are of verdicts: add --check".into()));
     }
     if !args.check && args.judge.instance.is_some() {
@@ -134,10 +113,7 @@ pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     };
     if args.check {
         let report = judge.judge_host(facts, args.nics);
-        write_everywhere(&places, output, |format, out, style| match format {
-            Format::Text => write_host_check(out, &report, args.all, style),
-            other => write_report(out, &report, other),
-        })?;
+        write_everywhere(&places, output, |format, out, style| write_report(out, &report, format, args.all, style))?;
         return Ok(host_exit(report.verdict));
     }
     choose(&facts.rdma_devices.iter().map(|device| device.name.clone()).collect::<Vec<_>>(), &args.devices)?;
@@ -151,7 +127,7 @@ pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-fn loopback(args: &DevicesArgs, places: &[Destination<Format>], output: &mut Output) -> Result<Exit, CliError> {
+fn loopback(args: &DevicesArgs, places: &[Destination], output: &mut Output) -> Result<Exit, CliError> {
     let mut options = loopback::Options {
         devices: args.devices.clone(),
         gid_index: args.gid_index,
@@ -167,15 +143,6 @@ fn loopback(args: &DevicesArgs, places: &[Destination<Format>], output: &mut Out
         _ => write_json(out, &report),
     })?;
     Ok(if report.is_proven() { Exit::Ok } else { Exit::Host })
-}
-
-fn write_report(out: &mut dyn Write, report: &Report, format: Format) -> io::Result<()> {
-    match format {
-        Format::Text | Format::Json => write_json(out, report),
-        Format::Junit => write_junit(out, report),
-        Format::Sarif => write_sarif(out, report),
-        Format::Github => write_github(out, report),
-    }
 }
 
 /// # Errors

@@ -1,8 +1,8 @@
 //! `rdmaprep diff`
 
 use super::Global;
+use super::TextOrJson;
 use super::error::CliError;
-use super::inspect::Format;
 use super::output::Output;
 use super::source::SourceArgs;
 use crate::diff::{ImageDiff, diff_images};
@@ -20,8 +20,8 @@ pub struct DiffArgs {
     /// Second image
     after: String,
     /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -48,8 +48,8 @@ pub fn run(args: &DiffArgs, global: &Global, output: &mut Output) -> Result<Exit
     let after = args.source.load_facts(&args.after, global)?;
     let diff = diff_images(&before, &after, is_of_the_swap);
     match args.format {
-        Format::Json => output.json(&DiffResult { schema_version: SCHEMA_VERSION, diff }),
-        Format::Text => output.write(|out, style| {
+        TextOrJson::Json => output.json(&DiffResult { schema_version: SCHEMA_VERSION, diff }),
+        TextOrJson::Text => output.write(|out, style| {
             writeln!(out, "{} -> {}", before.image.reference, after.image.reference)?;
             write_diff(out, &diff, style)
         }),

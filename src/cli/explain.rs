@@ -1,7 +1,7 @@
 //! `rdmaprep explain`: a log, or the id of a check.
 
+use super::TextOrJson;
 use super::error::CliError;
-use super::inspect::Format;
 use super::judge::{parse_instance, parse_target};
 use super::output::Output;
 use crate::checks;
@@ -58,8 +58,8 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", requires = "instance", value_parser = clap::value_parser!(u32).range(1..))]
     hosts: Option<u32>,
     /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -99,8 +99,8 @@ pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
         explanation.judge_instance(chosen, args.target);
     }
     match args.format {
-        Format::Text => output.write(|out, style| write_log_explanation(out, &explanation, style)),
-        Format::Json => output.json(&explanation),
+        TextOrJson::Text => output.write(|out, style| write_log_explanation(out, &explanation, style)),
+        TextOrJson::Json => output.json(&explanation),
     }
     Ok(Exit::Ok)
 }
@@ -109,13 +109,13 @@ fn is_path(name: &str) -> bool {
     name == "-" || Path::new(name).exists()
 }
 
-fn explain_check(id: &str, format: Format, output: &mut Output) -> Result<Exit, CliError> {
+fn explain_check(id: &str, format: TextOrJson, output: &mut Output) -> Result<Exit, CliError> {
     let Some(check) = checks::by_id(id) else {
         return Err(CliError::Usage(format!("there is no file and no check {id:?}\n  {}", suggest(id))));
     };
     match format {
-        Format::Text => output.write(|out, style| write_explanation(out, check, style)),
-        Format::Json => output.json(&CheckEntry::new(check)),
+        TextOrJson::Text => output.write(|out, style| write_explanation(out, check, style)),
+        TextOrJson::Json => output.json(&CheckEntry::new(check)),
     }
     Ok(Exit::Ok)
 }

@@ -1,7 +1,7 @@
 //! `rdmaprep images`: the recipes that are in the program.
 
+use super::TextOrJson;
 use super::error::CliError;
-use super::inspect::Format;
 use super::output::Output;
 use super::recipes::RecipeArgs;
 use crate::checks::recipe::how_to_know;
@@ -29,8 +29,8 @@ pub struct ImagesArgs {
     #[command(flatten)]
     recipe: RecipeArgs,
     /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -43,9 +43,9 @@ pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
     };
     let entries: Vec<RecipeEntry> = found.iter().map(|found| entry(found, args)).collect::<Result<_, CliError>>()?;
     match (args.format, &args.name) {
-        (Format::Json, _) => output.json(&RecipeListing::new(entries)),
-        (Format::Text, None) => output.write(|out, _| write_recipes(out, &entries)),
-        (Format::Text, Some(call)) => output.write(|out, style| {
+        (TextOrJson::Json, _) => output.json(&RecipeListing::new(entries)),
+        (TextOrJson::Text, None) => output.write(|out, _| write_recipes(out, &entries)),
+        (TextOrJson::Text, Some(call)) => output.write(|out, style| {
             found
                 .iter()
                 .zip(&entries)

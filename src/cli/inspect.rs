@@ -1,13 +1,13 @@
 //! `rdmaprep inspect`
 
 use super::Global;
-use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
+use super::destinations::{Destination, destination_of, destinations, format_of, write_everywhere};
 use super::error::CliError;
-use super::output::{Output, write_json};
+use super::output::Output;
 use super::source::SourceArgs;
 use crate::judge::Exit;
-use crate::report::write_facts;
-use clap::{Args, ValueEnum};
+use crate::report::{Format, write_facts, write_json};
+use clap::Args;
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -15,28 +15,21 @@ pub struct InspectArgs {
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
     image: String,
     /// Form of the result on stdout [default: text]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_FACTS))]
     format: Option<Format>,
     /// Write the result to a file in some form; may be repeated, and - is stdout
-    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<Format>)]
-    outputs: Vec<Destination<Format>>,
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_FACTS))]
+    outputs: Vec<Destination>,
     #[command(flatten)]
     source: SourceArgs,
 }
 
-/// Form of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Text,
-    Json,
-}
-
 pub fn run(args: &InspectArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let destinations = destinations(args.format, Format::Text, &args.outputs)?;
+    let destinations = destinations(args.format, &args.outputs)?;
     let facts = args.source.load_facts(&args.image, global)?;
     write_everywhere(&destinations, output, |format, out, _| match format {
         Format::Text => write_facts(out, &facts),
-        Format::Json => write_json(out, &facts),
+        _ => write_json(out, &facts),
     })?;
     Ok(Exit::Ok)
 }

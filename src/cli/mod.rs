@@ -95,6 +95,13 @@ enum Colour {
     Never,
 }
 
+/// Format of a result that is for people or for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TextOrJson {
+    Text,
+    Json,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     Text,

@@ -2,7 +2,7 @@
 
 use super::Colour;
 use super::error::CliError;
-use crate::report::Style;
+use crate::report::{Style, write_json};
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// Collects what a command prints; a reader that went away (`| head`) is no error.
@@ -54,10 +54,4 @@ impl Output {
             None => Ok(()),
         }
     }
-}
-
-/// Writes a value as JSON for people and machines alike.
-pub fn write_json(out: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, value)?;
-    writeln!(out)
 }

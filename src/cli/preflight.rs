@@ -1,9 +1,9 @@
 //! `rdmaprep preflight`
 
-use super::destinations::{Destination, destinations, parse_destination, write_everywhere};
+use super::destinations::{Destination, destination_of, destinations, format_of, write_everywhere};
 use super::error::CliError;
 use super::judge::JudgeArgs;
-use super::output::{Output, write_json};
+use super::output::Output;
 use super::progress::{Progress, ProgressMode};
 use super::{Global, block_on, interrupted};
 use crate::checks::RunOptions;
@@ -23,7 +23,7 @@ use crate::launch::spec::{
     AGENT_RUN_DIRECTORY, ExtraDevice, LaunchOptions, can_start_agent, parse_device, parse_mount,
 };
 use crate::launch::variables::UserVariable;
-use crate::report::{Report, Style, write_github, write_junit, write_nccl_tests, write_preflight, write_sarif};
+use crate::report::{Format, write_report};
 use crate::source::{self, Client, LayerCache, load_from_daemon};
 use crate::units::Bytes;
 use clap::{Args, ValueEnum};
@@ -60,11 +60,11 @@ pub struct PreflightArgs {
     #[arg(long, value_name = "GB/S", value_parser = parse_bandwidth)]
     min_busbw: Option<f64>,
     /// Form of the result on stdout [default: text]
-    #[arg(long, value_enum)]
-    format: Option<PreflightFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_RUNS))]
+    format: Option<Format>,
     /// Write the result to a file in some form; may be repeated, and - is stdout
-    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<PreflightFormat>)]
-    outputs: Vec<Destination<PreflightFormat>>,
+    #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_RUNS))]
+    outputs: Vec<Destination>,
     /// Run once more over TCP and show both beside one another
     #[arg(long)]
     compare_socket: bool,
@@ -176,21 +176,6 @@ struct LaunchArgs {
     agent: Option<PathBuf>,
 }
 
-/// Form of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PreflightFormat {
-    Text,
-    Json,
-    // JUnit XML.
-    Junit,
-    // SARIF 2.1.0.
-    Sarif,
-    // Workflow commands of GitHub Actions.
-    Github,
-    // The output of nccl-tests' all_reduce_perf.
-    NcclTests,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ElementType {
     Float,
@@ -209,7 +194,7 @@ impl From<ElementType> for DataType {
 }
 
 pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let destinations = destinations(args.format, PreflightFormat::Text, &args.outputs)?;
+    let destinations = destinations(args.format, &args.outputs)?;
     let (Reference::Daemon(name) | Reference::Name(name)) = source::parse(&args.image)? else {
         let hint = "load it first: docker load -i FILE";
         return Err(CliError::Usage(format!("{}: a preflight runs an image of the daemon\n  {hint}", args.image)));
@@ -266,7 +251,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     if let Some(socket) = over_socket {
         report.compare_with_socket(&socket);
     }
-    write_everywhere(&destinations, output, |format, out, style| write_result(out, &report, format, args.all, style))?;
+    write_everywhere(&destinations, output, |format, out, style| write_report(out, &report, format, args.all, style))?;
     if !failures.is_empty() {
         return Err(CliError::Write { failures });
     }
@@ -350,26 +335,6 @@ fn say(message: &AgentMessage) -> Option<String> {
         }
         AgentMessage::Failure(failure) => Some(format!("rank {} failed in {}", failure.rank, failure.phase)),
         _ => None,
-    }
-}
-
-fn write_result(
-    out: &mut dyn Write,
-    report: &Report,
-    format: PreflightFormat,
-    all: bool,
-    style: Style,
-) -> io::Result<()> {
-    match format {
-        PreflightFormat::Text => write_preflight(out, report, all, style),
-        PreflightFormat::Json => write_json(out, report),
-        PreflightFormat::Junit => write_junit(out, report),
-        PreflightFormat::Sarif => write_sarif(out, report),
-        PreflightFormat::Github => write_github(out, report),
-        PreflightFormat::NcclTests => match &report.run {
-            Some(run) => write_nccl_tests(out, &run.facts),
-            None => Ok(()),
-        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! `rdmaprep targets`
 
+use super::TextOrJson;
 use super::error::CliError;
-use super::inspect::Format;
 use super::output::Output;
 use crate::judge::Exit;
 use crate::report::{InstanceListing, TargetListing, write_instance, write_target, write_targets};
@@ -25,8 +25,8 @@ pub struct TargetsArgs {
     #[arg(long, value_name = "TYPE", conflicts_with = "name")]
     instance: Option<String>,
     /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
 }
 
 pub fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -41,8 +41,8 @@ pub fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
             return Err(CliError::Usage(lines.join("\n")));
         };
         match args.format {
-            Format::Text => output.write(|out, style| write_instance(out, instance, style)),
-            Format::Json => output.json(&InstanceListing::new(instance)),
+            TextOrJson::Text => output.write(|out, style| write_instance(out, instance, style)),
+            TextOrJson::Json => output.json(&InstanceListing::new(instance)),
         }
         return Ok(Exit::Ok);
     }
@@ -51,9 +51,11 @@ pub fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
         Some(name) => vec![targets::by_id(name).ok_or_else(|| unknown(name))?],
     };
     match (args.format, &shown[..]) {
-        (Format::Json, shown) => output.json(&TargetListing::new(shown)),
-        (Format::Text, [target]) if args.name.is_some() => output.write(|out, style| write_target(out, target, style)),
-        (Format::Text, shown) => output.write(|out, style| write_targets(out, shown, style)),
+        (TextOrJson::Json, shown) => output.json(&TargetListing::new(shown)),
+        (TextOrJson::Text, [target]) if args.name.is_some() => {
+            output.write(|out, style| write_target(out, target, style))
+        }
+        (TextOrJson::Text, shown) => output.write(|out, style| write_targets(out, shown, style)),
     }
     Ok(Exit::Ok)
 }

@@ -3,6 +3,7 @@
 //! Input: the client's configuration and a registry or an image reference. Output: [`Credentials`], or `None` where
 //! the user has none. Helper programs (`docker-credential-…`) run as part of it, so these functions block.
 
+use crate::remedy::Remedy;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -46,9 +47,8 @@ pub enum AuthError {
     Reference(#[from] ReferenceError),
 }
 
-impl AuthError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for AuthError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::HelperMissing { program, .. } => Some(format!(
                 "install `{program}` into a directory of PATH, or remove it from credsStore and credHelpers of config.json"

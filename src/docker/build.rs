@@ -4,6 +4,7 @@
 //! [`BuildError`] with the failing step and its last lines. BuildKit is used where the daemon has it, the classic
 //! builder elsewhere; the first event says which and why. Whatever did not end in an image leaves nothing behind.
 
+use crate::remedy::Remedy;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -170,9 +171,8 @@ pub enum BuildError {
     Daemon(#[from] DockerError),
 }
 
-impl BuildError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for BuildError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::Step { step, message, .. } if is_refusal(message) => {
                 let registry = base_image_registry(step);
@@ -192,7 +192,9 @@ impl BuildError {
             | Self::Context(_) => None,
         }
     }
+}
 
+impl BuildError {
     /// The last lines of the step that failed.
     pub fn last_lines(&self) -> &[String] {
         match self {

@@ -4,6 +4,7 @@
 //! `config.json` in its directory. Output: a [`ClientConfig`], and the proxy variables that a build needs
 //! ([`proxy_build_args`]).
 
+use crate::remedy::Remedy;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,9 +25,8 @@ pub enum ConfigError {
     Parse { path: PathBuf, line: usize, column: usize },
 }
 
-impl ConfigError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for ConfigError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::Read { path, .. } => Some(format!("make {} readable, or set DOCKER_CONFIG", path.display())),
             Self::Parse { path, .. } => {

@@ -3,6 +3,7 @@
 //! Input: the directory and a context's name. Output: the host and the TLS files of its `docker` endpoint. A context
 //! lives in `contexts/meta/<sha256 of its name>/meta.json`, its certificates in `contexts/tls/<sha256>/docker/`.
 
+use crate::remedy::Remedy;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -32,9 +33,8 @@ pub enum ContextError {
     SkipsVerification { name: String },
 }
 
-impl ContextError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for ContextError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::Unknown { .. } => Some("list the contexts with `docker context ls`".to_owned()),
             Self::Read { name, .. } | Self::Parse { name, .. } | Self::NoHost { name } => {

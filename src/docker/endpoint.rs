@@ -4,6 +4,7 @@
 //! order is: explicit host, explicit context, `DOCKER_HOST`, `DOCKER_CONTEXT`, `currentContext` of `config.json`, the
 //! default socket. Nothing is contacted here.
 
+use crate::remedy::Remedy;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -30,9 +31,8 @@ pub enum EndpointError {
     Context(#[from] ContextError),
 }
 
-impl EndpointError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for EndpointError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::Address(_) => {
                 Some(format!("give an address such as {DEFAULT_HOST}, tcp://host:2375 or ssh://user@host"))

@@ -3,6 +3,7 @@
 //! Input: errors of the client library, with the endpoint and the operation. Output: a [`DockerError`] that names both
 //! and knows a remedy. The library's own error stays reachable as the source.
 
+use crate::remedy::Remedy;
 use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
@@ -71,9 +72,8 @@ pub enum DockerError {
     Reference(#[from] ReferenceError),
 }
 
-impl DockerError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for DockerError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::NotRunning { endpoint, .. } | Self::Refused { endpoint, .. } => Some(format!(
                 "start the Docker daemon behind {endpoint} (`systemctl start docker`), or name another with --host or DOCKER_HOST"

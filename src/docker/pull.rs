@@ -3,6 +3,7 @@
 //! Input: a reference and credentials. Output: the image is in the engine under that reference. The engine reports failures
 //! inside a successful answer; here they are errors.
 
+use crate::remedy::Remedy;
 use std::collections::HashMap;
 
 use bollard::errors::Error as ClientError;
@@ -55,9 +56,8 @@ pub enum PullError {
     Daemon(#[from] DockerError),
 }
 
-impl PullError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for PullError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::NotFound { reference, registry, .. } => {
                 Some(format!("check the name, log in (`docker login {registry}`), or load it: docker pull {reference}"))

@@ -3,6 +3,7 @@
 //! Input: a reference with a tag, and credentials. Output: the digest under which the registry now has the image. The
 //! engine reports failures inside a successful answer; here they are errors.
 
+use crate::remedy::Remedy;
 use bollard::errors::Error as ClientError;
 use bollard::models::PushImageInfo;
 use bollard::query_parameters::PushImageOptionsBuilder;
@@ -60,9 +61,8 @@ pub enum PushError {
     Daemon(#[from] DockerError),
 }
 
-impl PushError {
-    /// What the user can do about it.
-    pub fn remedy(&self) -> Option<String> {
+impl Remedy for PushError {
+    fn remedy(&self) -> Option<String> {
         match self {
             Self::Unauthorized { registry, .. } => Some(login_remedy(registry)),
             Self::HasDigest { .. } => Some("give a tag instead of the digest".to_owned()),

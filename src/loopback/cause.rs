@@ -1,9 +1,9 @@
 //! Why a step failed: from the step, its error and what is known of the device and the process.
 
-use super::verbs::{Errno, WC_RETRY_EXC_ERR};
 use crate::diagnosis::{Cause, CauseId};
 use crate::facts::devices::Gid;
 use crate::facts::loopback::{Step, StepError, VerbsTransport};
+use crate::ffi::rdma::{Errno, WC_RETRY_EXC_ERR};
 use rustix::io::Errno as System;
 
 /// What is known when a step fails.
@@ -86,7 +86,7 @@ pub fn unusable(situation: &Situation) -> Option<Cause> {
 mod tests {
     use super::*;
     use crate::devices::gid;
-    use crate::loopback::verbs::errno_error;
+    use crate::ffi::rdma::errno_error;
 
     fn situation() -> Situation {
         let slot = |(index, text)| gid::gid(index, text, Some("RoCE v2".to_owned()), None);

@@ -8,19 +8,18 @@ mod cause;
 mod counters;
 mod pattern;
 mod transfer;
-pub mod verbs;
 
 use crate::diagnosis::{Cause, CauseId};
 use crate::facts::loopback::{
     DeviceLoopback, LoopbackFailure, LoopbackReport, SCHEMA_VERSION, Step, StepError, VerbsTransport,
 };
 use crate::facts::run::LoadedLibrary;
+use crate::ffi::rdma::{self as verbs, Transport, Verbs};
 use crate::sysfs::{Tree, rdma};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
-use verbs::{Transport, Verbs};
 
 /// What to do.
 #[derive(Debug, Clone)]

@@ -3,7 +3,6 @@
 
 use super::cause::{self, Situation};
 use super::counters::Before;
-use super::verbs::{self, Address, Batch, Context, Domain, Errno, Link, QueuePair, Region, Verbs};
 use super::{Options, Progress, ROOT, node_problem, pattern};
 use crate::devices::gid;
 use crate::diagnosis::{Cause, CauseId};
@@ -13,6 +12,7 @@ use crate::facts::loopback::{
     SizeRow, Step, StepError, UsedGid, VerbsTransport,
 };
 use crate::facts::run::Failure;
+use crate::ffi::rdma::{self as verbs, Address, Batch, Context, Domain, Errno, Link, QueuePair, Region, Verbs};
 use crate::sysfs::{Tree, rdma};
 use rustix::process::{Resource, getrlimit};
 use std::fs;

@@ -1,6 +1,7 @@
 //! The recipes that are in the program: those of `images/` (see `images/README.md`), by the names of their directories.
 
 use super::{Recipe, RecipeError, parse_recipe};
+use crate::suggest;
 
 /// Name and text of every recipe, by name; `build.rs` lists the directories.
 pub static SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped_recipes.rs"));
@@ -18,17 +19,7 @@ pub fn is_shipped(name: &str) -> bool {
 
 /// The names that a mistyped one may have meant, best first.
 pub fn closest(name: &str) -> Vec<&'static str> {
-    // As for the checks: below this, Jaro-Winkler finds likeness in everything. These names begin alike, so it is higher.
-    const ALIKE: f64 = 0.85;
-    const SUGGESTED: usize = 3;
-    let name = name.to_ascii_lowercase();
-    let mut alike: Vec<(f64, &str)> = SHIPPED
-        .iter()
-        .map(|(known, _)| (strsim::jaro_winkler(&name, known), *known))
-        .filter(|(likeness, _)| *likeness > ALIKE)
-        .collect();
-    alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    alike.into_iter().take(SUGGESTED).map(|(_, known)| known).collect()
+    suggest::closest(name, SHIPPED.iter().map(|(known, _)| *known), 0.85)
 }
 
 #[cfg(test)]

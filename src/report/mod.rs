@@ -4,6 +4,7 @@
 
 mod devices;
 mod explanation;
+mod format;
 mod github;
 mod junit;
 pub mod loopback;
@@ -23,6 +24,7 @@ mod traffic;
 
 pub use devices::{write_devices, write_host_check};
 pub use explanation::write_log_explanation;
+pub use format::{Format, write_json, write_report};
 pub use github::write_github;
 pub use junit::write_junit;
 pub use nccl_tests::write_nccl_tests;

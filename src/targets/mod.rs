@@ -23,6 +23,7 @@ pub use instance::{
 pub use source::{Source, Sourced};
 
 use crate::fabric::Fabric;
+use crate::suggest;
 use crate::versions::{CudaVersion, NcclRequirement};
 use std::borrow::Cow;
 
@@ -109,14 +110,7 @@ pub fn known() -> String {
 
 /// The ids that a mistyped one may have meant, best first.
 pub fn closest(id: &str) -> Vec<&'static str> {
-    // Three letters of three are alike at little less than one of two words: as clap for its own suggestions.
-    const ALIKE: f64 = 0.7;
-    let id = id.to_ascii_lowercase();
-    let mut alike: Vec<(f64, &'static str)> =
-        TARGETS.iter().map(|target| (strsim::jaro_winkler(&id, target.id), target.id)).collect();
-    alike.retain(|(likeness, _)| *likeness > ALIKE);
-    alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    alike.into_iter().map(|(_, id)| id).collect()
+    suggest::closest(id, TARGETS.iter().map(|target| target.id), 0.7)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-// Prints the sizes, offsets and numbers that src/loopback/verbs.rs takes infiniband/verbs.h to have: a name, a tab and a number a
+// Prints the sizes, offsets and numbers that src/ffi/rdma/abi.rs takes infiniband/verbs.h to have: a name, a tab and a number a
 // line. The names are given as NAMES, a header that the test writes, one X(...) a line. For tests, never shipped.
 
 #include <infiniband/verbs.h>

@@ -13,6 +13,7 @@ use rdmaprep::docker::context::BuildContext;
 use rdmaprep::docker::engine::EngineKind;
 use rdmaprep::docker::error::DockerError;
 use rdmaprep::docker::push::PushError;
+use rdmaprep::remedy::Remedy;
 use support::real_engine::{Workshop, docker, is_running};
 use support::registry::{PASSWORD, Registry, USER};
 use tokio_util::sync::CancellationToken;

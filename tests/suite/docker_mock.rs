@@ -15,6 +15,7 @@ use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::{Engine, EngineKind};
 use rdmaprep::docker::error::{DockerError, VersionLimit};
 use rdmaprep::docker::push::{PushError, PushEvent};
+use rdmaprep::remedy::Remedy;
 use support::mock_daemon::{MockDaemon, Reply, Request, version};
 use tokio_util::sync::CancellationToken;
 

@@ -15,6 +15,7 @@ use rdmaprep::docker::endpoint::Endpoint;
 use rdmaprep::docker::engine::Engine;
 use rdmaprep::docker::error::DockerError;
 use rdmaprep::docker::upload::{Content, Upload};
+use rdmaprep::remedy::Remedy;
 use support::real_engine::{Workshop, program, skip};
 use tokio_util::sync::CancellationToken;
 

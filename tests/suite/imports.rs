@@ -13,21 +13,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reference", &[]),
     ("shell", &[]),
     ("remedy", &[]),
+    ("suggest", &[]),
     ("signals", &[]),
     ("logs", &["diagnosis", "nccl_settings", "versions"]),
     ("explain", &["checks", "diagnosis", "logs", "targets"]),
-    ("docker", &["reference", "shell"]),
+    ("docker", &["reference", "remedy", "shell"]),
     ("image", &["reference"]),
     ("registry", &["docker", "image", "reference"]),
     ("fabric", &["distro"]),
-    ("targets", &["fabric", "versions"]),
+    ("targets", &["fabric", "suggest", "versions"]),
     ("facts", &["diagnosis", "distro"]),
     ("sysfs", &[]),
-    ("agent", &["facts", "signals", "sysfs"]),
+    ("ffi", &["facts"]),
+    ("agent", &["facts", "ffi", "signals", "sysfs"]),
     ("devices", &["agent", "facts", "sysfs"]),
-    ("loopback", &["agent", "devices", "diagnosis", "facts", "sysfs"]),
+    ("loopback", &["devices", "diagnosis", "facts", "ffi", "sysfs"]),
     ("inspect", &["distro", "fabric", "facts", "image", "nccl_settings", "units", "versions"]),
-    ("recipe", &["fabric", "reference", "targets", "versions"]),
+    ("recipe", &["fabric", "reference", "suggest", "targets", "versions"]),
     ("package_file", &["facts", "inspect"]),
     ("plan", &["fabric", "facts", "inspect", "package_file", "reference"]),
     ("dockerfile", &["fabric", "plan", "shell"]),
@@ -46,6 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "recipe",
             "reference",
             "shell",
+            "suggest",
             "targets",
             "units",
             "versions",
@@ -118,7 +121,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("quick_junit", "report"),
     ("ureq", "registry"),
     ("rpm_version", "inspect"),
-    ("libloading", "agent"),
+    ("libloading", "ffi"),
     ("libc", "agent"),
 ];
 
@@ -173,7 +176,7 @@ fn libraries_stay_where_they_belong() {
             assert!(!uses || module == *owner, "{module} uses {library}");
         }
         if ![
-            "agent", "cli", "devices", "docker", "image", "launch", "loopback", "registry", "signals", "source",
+            "agent", "cli", "devices", "docker", "ffi", "image", "launch", "loopback", "registry", "signals", "source",
             "swap", "sysfs", "main", "lib",
         ]
         .contains(&module.as_str())

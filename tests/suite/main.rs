@@ -20,6 +20,7 @@ mod dockerfiles;
 mod dockerfiles_rpm;
 mod engine;
 mod engine_rpm;
+mod examples;
 mod explain;
 mod full_disk;
 mod imports;

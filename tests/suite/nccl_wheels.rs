@@ -212,9 +212,9 @@ fn numbers_are_those_of_the_headers() {
 /// What the agent was compiled with is what the headers were compared with.
 #[test]
 fn the_agent_has_these_numbers() {
-    use rdmaprep::agent::cuda::{Attribute, DevicePointer, NOT_READY, STREAM_NON_BLOCKING};
-    use rdmaprep::agent::nccl::{SUM, UniqueId, data_type_code};
     use rdmaprep::facts::run::DataType;
+    use rdmaprep::ffi::cuda::{Attribute, DevicePointer, NOT_READY, STREAM_NON_BLOCKING};
+    use rdmaprep::ffi::nccl::{SUM, UniqueId, data_type_code};
     let sizes = [("sizeof(ncclUniqueId)", size_of::<UniqueId>()), ("sizeof(CUdeviceptr)", size_of::<DevicePointer>())];
     let numbers = [
         ("ncclFloat16", data_type_code(DataType::Half)),

@@ -1,4 +1,4 @@
-//! What `src/loopback/verbs.rs` takes `infiniband/verbs.h` to say is what rdma-core's header says to a C compiler.
+//! What `src/ffi/rdma/abi.rs` takes `infiniband/verbs.h` to say is what rdma-core's header says to a C compiler.
 
 use crate::support::skipping;
 
@@ -17,7 +17,7 @@ fn structures_and_numbers_are_those_of_the_header() {
     }
     let headers = String::from_utf8(fetched.stdout).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let known = rdmaprep::loopback::verbs::layout();
+    let known = rdmaprep::ffi::rdma::layout();
     let names: String = known.iter().map(|(name, _)| format!("X({name})\n")).collect();
     std::fs::write(directory.path().join("names.h"), names).unwrap();
     let program = directory.path().join("verbs");

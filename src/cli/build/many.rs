@@ -3,8 +3,8 @@
 use super::{BuildArgs, open_workbench, tags_of};
 use crate::build::{BuildResult, Built, SCHEMA_VERSION, Workbench, check_names};
 use crate::checks::Verdict;
+use crate::cli::TextOrJson;
 use crate::cli::error::{CliError, describe};
-use crate::cli::inspect::Format;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::recipes;
@@ -125,10 +125,10 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     let exit = worst(rows.iter().map(|(_, exit)| *exit));
     let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     match args.format {
-        Format::Json => {
+        TextOrJson::Json => {
             output.json(&ManyResult { schema_version: SCHEMA_VERSION, exit_code: exit.code(), recipes: rows })
         }
-        Format::Text => output.write(|out, style| {
+        TextOrJson::Text => output.write(|out, style| {
             for row in &rows {
                 if let Some(build) = row.build.as_ref().filter(|build| build.report.verdict != Verdict::Pass) {
                     write_check(out, &build.report, false, style)?;
@@ -280,38 +280,6 @@ mod tests {
         assert_kept("build", &schema::<BuildResult>(title, SCHEMA_VERSION));
         let title = "What rdmaprep build --all --format json writes, and build of several recipes";
         assert_kept("builds", &schema::<ManyResult>(title, SCHEMA_VERSION));
-    }
-
-    use crate::recipe::parse_recipe;
-
-    #[test]
-    fn images_of_the_same_name() {
-        let found = |origin: &str, tag: &str| {
-            let text = format!("tag = '{tag}'\n[base]\nimage = 'x'\n[fabric]\nname = 'erdma'\n");
-            Found { origin: origin.to_owned(), recipe: parse_recipe(origin, &text).unwrap() }
-        };
-        let check = |prefix: &str, one: &str, other: &str| {
-            check_tags(prefix, &[found("one", one), found("other", other)]).map_err(|error| error.to_string())
-        };
-        for (prefix, one, other) in [
-            ("", "a", "a"),
-            ("", "a", "a:latest"),
-            ("", "a:latest", "docker.io/library/a"),
-            ("", "team/a", "index.docker.io/team/a:latest"),
-            ("r.example.com/", "a", "a:latest"),
-        ] {
-            let said = format!("one and other would both be {prefix}{other}\n  set tag in one of them");
-            assert_eq!(check(prefix, one, other), Err(said), "{one} {other}");
-        }
-        for (prefix, one, other) in
-            [("", "a", "b"), ("", "a:1", "a"), ("", "r:5000/a", "a:5000"), ("r.example.com/", "a", "library/a")]
-        {
-            assert_eq!(check(prefix, one, other), Ok(()), "{one} {other}");
-        }
-        // What is ready is not built.
-        let mut ready = found("other", "a:latest");
-        ready.recipe.kind = Kind::Ready;
-        assert!(check_tags("", &[found("one", "a"), ready]).is_ok());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 mod many;
 
+use super::TextOrJson;
 use super::error::CliError;
-use super::inspect::Format;
 use super::judge::JudgeArgs;
 use super::output::Output;
 use super::progress::{Progress, ProgressMode};
@@ -77,8 +77,8 @@ pub struct BuildArgs {
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     progress: ProgressMode,
     /// Form of the result
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
+    format: TextOrJson,
     #[command(flatten)]
     recipe: RecipeArgs,
     #[command(flatten)]
@@ -155,8 +155,8 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     })?;
     progress.finish();
     match args.format {
-        Format::Json => output.json(&built.result),
-        Format::Text => output.write(|out, style| write_built(out, &name, &built.result, style)),
+        TextOrJson::Json => output.json(&built.result),
+        TextOrJson::Text => output.write(|out, style| write_built(out, &name, &built.result, style)),
     }
     if let Some(damage) = built.describe_damage() {
         tracing::error!("{damage}");

@@ -100,7 +100,7 @@ macro_rules! functions {
         }
 
         impl $table {
-            fn load(library: &$crate::agent::library::Library) -> Result<Self, $crate::facts::run::Failure> {
+            fn load(library: &$crate::ffi::library::Library) -> Result<Self, $crate::facts::run::Failure> {
                 Ok(Self {
                     // SAFETY: the types are those of the public header.
                     $( $field: unsafe { library.function($name) }?, )*

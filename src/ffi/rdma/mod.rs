@@ -15,8 +15,8 @@ pub use abi::{DeviceAttr, PortAttr, layout};
 pub use memory::{Domain, Region};
 pub use queue::{Address, Batch, CompletionQueue, Link, QueuePair};
 
-use crate::agent::library::{Library, Scope, functions};
-use crate::agent::verbs::LIBRARY;
+use super::library::{Library, Scope, functions};
+use super::verbs::LIBRARY;
 use crate::facts::loopback::StepError;
 use crate::facts::run::{Failure, LoadedLibrary};
 use abi::{

@@ -65,6 +65,11 @@ impl InterfaceFilter {
         InterfaceFilter::parse_up_to(text, MAX_INTERFACES)
     }
 
+    /// The value of `NCCL_IB_HCA` that lets these devices through and no other: `=erdma_0,erdma_1`.
+    pub fn exactly<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+        format!("={}", names.into_iter().collect::<Vec<_>>().join(","))
+    }
+
     fn parse_up_to(text: &str, limit: usize) -> InterfaceFilter {
         let (excludes, text) = strip(text, '^');
         let (exact, text) = strip(text, '=');

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::facts::run::{CgroupFacts, DeviceNode, EnvironmentFacts, FileSystem, Interface, RdmaDevice, RdmaPort};
+use crate::facts::run::{CgroupFacts, DeviceNode, EnvironmentFacts, FileSystem, Interface};
 use crate::sysfs::nvidia::parse_driver_version;
 use crate::sysfs::{Tree, rdma};
 use rustix::process::{Resource, getrlimit};
@@ -32,7 +32,7 @@ pub fn look() -> EnvironmentFacts {
         cgroup: cgroup(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").unwrap_or_default()),
         processors: std::thread::available_parallelism().map_or(0, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
         interfaces: interfaces(),
-        rdma_devices: rdma_devices(&Tree::new(Path::new("/"))),
+        rdma_devices: rdma::load_devices(&Tree::new(Path::new("/"))),
         rdma_nodes: nodes("/dev/infiniband", |_| true),
         nvidia_nodes: nodes("/dev", |name| name.starts_with("nvidia")),
         kernel_driver: fs::read_to_string("/proc/driver/nvidia/version")
@@ -227,29 +227,6 @@ fn nodes(folder: &str, wanted: impl Fn(&str) -> bool) -> Vec<DeviceNode> {
         .collect()
 }
 
-fn rdma_devices(tree: &Tree<'_>) -> Vec<RdmaDevice> {
-    let device = |name: String| RdmaDevice {
-        vendor: tree.line(&format!("{}/device/vendor", rdma::folder(&name))),
-        driver: rdma::driver(tree, &name),
-        pci_address: rdma::pci_address(tree, &name),
-        uverbs: rdma::uverbs(tree, &name),
-        ports: rdma::ports(tree, &name).into_iter().map(|port| rdma_port(tree, &name, port)).collect(),
-        name,
-    };
-    rdma::devices(tree).into_iter().map(device).collect()
-}
-
-fn rdma_port(tree: &Tree<'_>, device: &str, port: u32) -> RdmaPort {
-    let folder = rdma::port_folder(device, &port.to_string());
-    let read = |file: &str| tree.line(&format!("{folder}/{file}")).unwrap_or_default();
-    RdmaPort {
-        port,
-        state: rdma::word(&read("state")).to_owned(),
-        link_layer: read("link_layer"),
-        interfaces: rdma::gid_interfaces(tree, &folder),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,7 +292,7 @@ mod tests {
         write("erdma_0/ports/1/link_layer", "Ethernet\n");
         write("erdma_0/ports/1/gid_attrs/ndevs/0", "eth1\n");
         write("erdma_0/ports/1/gid_attrs/ndevs/1", "eth1\n");
-        let devices = rdma_devices(&Tree::new(tree.path()));
+        let devices = rdma::load_devices(&Tree::new(tree.path()));
         assert_eq!(devices.len(), 1);
         assert_eq!((devices[0].vendor.as_deref(), devices[0].uverbs.as_deref()), (Some("0x1ded"), Some("uverbs1")));
         let port = &devices[0].ports[0];

@@ -13,6 +13,7 @@ mod watch;
 pub use watch::Watch;
 
 use crate::agent;
+use crate::fabric::nic;
 use crate::facts::devices::*;
 use crate::facts::run::{GpuProbe, Interface, VerbsProbe};
 use crate::sysfs::{Tree, nvidia};
@@ -177,8 +178,8 @@ fn load_idle(tree: &Tree<'_>, nics: &[Hca]) -> Vec<PciFunction> {
         let read = |file: &str| tree.line(&format!("{folder}/{file}"));
         let (vendor_id, device_id) = (read("vendor")?, read("device")?);
         let is_candidate = match vendor_id.as_str() {
-            "0x1ded" => device_id == "0x107f",
-            "0x15b3" => read("class")?.starts_with("0x02"),
+            nic::ALIBABA => device_id == "0x107f",
+            nic::MELLANOX => read("class")?.starts_with("0x02"),
             _ => false,
         };
         let is_used = nics.iter().any(|nic| nic.pci_address.as_deref() == Some(&pci_address));

@@ -1,6 +1,7 @@
 //! RDMA devices with their ports, GID tables and interfaces.
 
 use super::{gid, mtu, numa_node};
+use crate::fabric::nic::Nic;
 use crate::facts::devices::*;
 use crate::facts::run::Interface;
 use crate::sysfs::{Tree, rdma};
@@ -25,11 +26,12 @@ impl Host<'_> {
         let tree = &self.tree;
         let folder = rdma::folder(&name);
         let read = |file: &str| tree.line(&format!("{folder}/{file}"));
-        let vendor_id = read("device/vendor");
+        let vendor_id = rdma::vendor(tree, &name);
         let driver = rdma::driver(tree, &name);
         let description = read("node_desc");
         let has_parent = tree.exists(&format!("{folder}/parent"));
-        let maker = maker(vendor_id.as_deref(), driver.as_deref(), description.as_deref(), has_parent);
+        let nic = Nic { pci_vendor: vendor_id.as_deref(), driver: driver.as_deref(), name: &name };
+        let maker = maker(nic, description.as_deref(), has_parent);
         let compat_mode = (maker == Maker::AlibabaErdma)
             .then(|| modules.get("erdma")?.parameters.get("compat_mode").and_then(|value| parse_bool(value)))
             .flatten();
@@ -44,7 +46,7 @@ impl Host<'_> {
             subsystem_device_id: read("device/subsystem_device"),
             pci_address: rdma::pci_address(tree, &name),
             numa_node: numa_node(tree, &format!("{folder}/device")),
-            driver_version: driver.as_ref().and_then(|driver| modules.get(driver)?.version.clone()),
+            driver_version: nic.module().and_then(|module| modules.get(module)?.version.clone()),
             transport: node_type.as_deref().map(transport),
             firmware: read("fw_ver"),
             hca_type: read("hca_type"),
@@ -227,37 +229,13 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Makers by PCI vendor (pci.ids).
-const VENDORS: [(&str, Maker); 5] = [
-    ("0x1ded", Maker::AlibabaErdma),
-    ("0x15b3", Maker::Mellanox),
-    ("0x1d0f", Maker::AmazonEfa),
-    ("0x14e4", Maker::Broadcom),
-    ("0x8086", Maker::Intel),
-];
-
-/// Makers by kernel driver, by which a device is known that has no PCI ids in a captured tree.
-const DRIVERS: [(&str, Maker); 8] = [
-    ("erdma", Maker::AlibabaErdma),
-    ("mlx5_core", Maker::Mellanox),
-    ("mlx4_core", Maker::Mellanox),
-    ("efa", Maker::AmazonEfa),
-    ("bnxt_en", Maker::Broadcom),
-    ("ice", Maker::Intel),
-    ("i40e", Maker::Intel),
-    ("hfi1", Maker::Intel),
-];
-
-fn maker(vendor: Option<&str>, driver: Option<&str>, description: Option<&str>, has_parent: bool) -> Maker {
-    let of = |table: &[(&str, Maker)], key: Option<&str>| {
-        table.iter().find(|(name, _)| Some(*name) == key).map(|(_, maker)| *maker)
-    };
-    if let Some(maker) = of(&VENDORS, vendor).or_else(|| of(&DRIVERS, driver)) {
+fn maker(nic: Nic<'_>, description: Option<&str>, has_parent: bool) -> Maker {
+    if let Some(maker) = Maker::of(nic) {
         return maker;
     }
     // Software devices are below no PCI device (Linux, drivers/infiniband/sw).
     match description {
-        _ if vendor.is_some() => Maker::Other,
+        _ if nic.pci_vendor.is_some() => Maker::Other,
         Some(text) if text.starts_with("rxe") => Maker::SoftRoce,
         Some(text) if text.contains("iWARP stack") => Maker::SoftIwarp,
         Some(_) | None if has_parent => Maker::SoftRoce,
@@ -306,20 +284,18 @@ mod tests {
         assert_eq!(["Y", "N", "1", "0", "?"].map(parse_bool), [Some(true), Some(false), Some(true), Some(false), None]);
     }
 
-    /// Case D06: a device may have any name.
     #[test]
-    fn makers_are_known_by_vendor_or_driver() {
-        for (vendor, driver, description, has_parent, found) in [
+    fn software_devices_are_known_by_what_they_say() {
+        for (pci_vendor, driver, description, has_parent, found) in [
             (Some("0x1ded"), Some("erdma"), None, false, Maker::AlibabaErdma),
-            (None, Some("erdma"), None, false, Maker::AlibabaErdma),
-            (Some("0x15b3"), None, None, false, Maker::Mellanox),
             (None, None, Some("rxe"), true, Maker::SoftRoce),
             (None, None, Some("host rxe_0"), true, Maker::SoftRoce),
             (None, None, Some("Software iWARP stack"), false, Maker::SoftIwarp),
             (None, None, None, false, Maker::Other),
             (Some("0x1234"), Some("x"), Some("rxe"), false, Maker::Other),
         ] {
-            assert_eq!(maker(vendor, driver, description, has_parent), found, "{vendor:?} {driver:?}");
+            let nic = Nic { pci_vendor, driver, name: "x" };
+            assert_eq!(maker(nic, description, has_parent), found, "{nic:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Sources: Alibaba Cloud help, "Use eRDMA in a Docker container" and "Use eRDMA for distributed training" (PAI), read
 //! 2026-11; aliyun `elastic-rdma-drivers` 0.2.37, `scripts/patches` (package version, `ibv_devinfo` transport).
 
-use super::{Fabric, RPM_PACKAGES, SupportedDistro, SupportedRpmDistro, Userspace};
+use super::{Fabric, RPM_PACKAGES, SupportedDistro, SupportedRpmDistro, Userspace, nic};
 
 const X86: &[&str] = &["amd64"];
 const X86_AND_ARM: &[&str] = &["amd64", "arm64"];
@@ -12,8 +12,7 @@ pub static ERDMA: Fabric = Fabric {
     id: "erdma",
     title: "Alibaba eRDMA",
     driver: "erdma",
-    // elastic-rdma-drivers, kernel/src/erdma_hw.h (PCI_VENDOR_ID_ALIBABA).
-    pci_vendor: "0x1ded",
+    pci_vendor: nic::ALIBABA,
     // Both pages install these four; librdmacm1 took a new name with the 64-bit time transition of Ubuntu 24.04.
     apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     // elastic-rdma-drivers, scripts/patches/0014.

@@ -4,6 +4,7 @@
 
 pub mod doca;
 pub mod erdma;
+pub mod nic;
 pub mod roce;
 pub mod yum;
 

@@ -3,14 +3,13 @@
 //! Sources: cloud.baidu.com, doc/CCE/s/Qmknnud7o (resource `rdma/hca`) and doc/BCC/s/ilks01soo (RoCE v2), read 2026-11;
 //! rdma-core, `debian/ibverbs-providers.install` (the mlx5 provider is in the distributions' own packages).
 
-use super::{Fabric, RPM_PACKAGES, Userspace};
+use super::{Fabric, RPM_PACKAGES, Userspace, nic};
 
 pub static ROCE: Fabric = Fabric {
     id: "roce",
     title: "RoCE on mlx5",
     driver: "mlx5",
-    // Linux, include/linux/pci_ids.h (PCI_VENDOR_ID_MELLANOX).
-    pci_vendor: "0x15b3",
+    pci_vendor: nic::MELLANOX,
     apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     published_version: None,
     public_mirror: None,

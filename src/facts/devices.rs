@@ -3,9 +3,12 @@
 //! `devices` fills these types; `checks` and `report` read them. What a file does not say is absent: `None`, or an empty list.
 
 use super::run::{Failure, VerbsProbe};
+use crate::fabric::nic::Nic;
 use core::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+pub use crate::fabric::nic::Maker;
 
 /// Version of the JSON form; raised when a key changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -47,39 +50,6 @@ impl DeviceFacts {
     }
 }
 
-/// Whose device it is: by PCI vendor or driver, never by name, since udev may give any.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Maker {
-    AlibabaErdma,
-    Mellanox,
-    /// RDMA in software over any interface (`rdma_rxe`).
-    SoftRoce,
-    /// The same in iWARP (`siw`).
-    SoftIwarp,
-    AmazonEfa,
-    Broadcom,
-    Intel,
-    Other,
-}
-
-impl Maker {
-    /// For people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Maker::AlibabaErdma => "Alibaba eRDMA",
-            Maker::Mellanox => "NVIDIA Mellanox",
-            Maker::SoftRoce => "Soft-RoCE",
-            Maker::SoftIwarp => "software iWARP",
-            Maker::AmazonEfa => "Amazon EFA",
-            Maker::Broadcom => "Broadcom",
-            Maker::Intel => "Intel",
-            Maker::Other => "unknown maker",
-        }
-    }
-}
-
 /// Transport of a device, as libibverbs derives it from the type of node (rdma-core, `libibverbs/init.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -97,12 +67,12 @@ pub enum Transport {
 pub struct Hca {
     pub name: String,
     pub maker: Maker,
-    /// PCI ids, as `0x1ded`; absent where it is no PCI device.
+    /// PCI ids, as `0x1ded`; absent where it is not a PCI device. A part of a PCI device, on the auxiliary bus, has its vendor.
     pub vendor_id: Option<String>,
     pub device_id: Option<String>,
     pub subsystem_vendor_id: Option<String>,
     pub subsystem_device_id: Option<String>,
-    /// As `0000:00:07.0`.
+    /// As `0000:00:07.0`: the PCI function that it is, or is a part of.
     pub pci_address: Option<String>,
     pub numa_node: Option<u32>,
     pub driver: Option<String>,
@@ -123,6 +93,13 @@ pub struct Hca {
     /// Its node under `/dev/infiniband`; absent where it has none, as without the module `ib_uverbs`.
     pub uverbs: Option<Node>,
     pub ports: Vec<HcaPort>,
+}
+
+impl Hca {
+    /// What it is known by.
+    pub fn nic(&self) -> Nic<'_> {
+        Nic { pci_vendor: self.vendor_id.as_deref(), driver: self.driver.as_deref(), name: &self.name }
+    }
 }
 
 /// A device on the PCI bus.

@@ -7,6 +7,7 @@ pub mod devices;
 mod loader;
 pub mod loopback;
 mod nccl;
+pub mod rdma;
 pub mod run;
 pub mod run_evidence;
 pub mod saved;

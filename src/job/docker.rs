@@ -8,9 +8,11 @@ use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec};
 use crate::docker::container_spec::{ContainerSpec, Device, Gpus, Ipc, NvidiaGpus};
 use crate::fabric::Fabric;
+use crate::facts::rdma::RdmaDevice;
 use crate::launch::command_line::{env_words, option_words};
 use crate::launch::host::Host;
 use crate::launch::spec::{IPC_LOCK, NETWORK, RDMA_CM, RDMA_DIRECTORY, ulimits};
+use crate::nccl_settings::InterfaceFilter;
 use crate::shell::shell_join;
 
 /// In bytes; what public guides on eRDMA start containers with (`--shm-size=8g`).
@@ -22,20 +24,31 @@ pub enum RdmaNodes {
     /// Those of the host on which the line is run, which its shell finds.
     AllOfTheHost,
     /// Paths.
-    These(Vec<String>),
+    These {
+        paths: Vec<String>,
+        /// The value of `NCCL_IB_HCA` that names these devices; `None`: the host has no others.
+        hca_filter: Option<String>,
+    },
 }
 
 impl RdmaNodes {
     /// The nodes of so many NICs, which the kernel numbers from 0.
     pub fn of_nics(count: u32) -> RdmaNodes {
-        RdmaNodes::These((0..count).map(|number| format!("{RDMA_DIRECTORY}/uverbs{number}")).collect())
+        let paths = (0..count).map(|number| format!("{RDMA_DIRECTORY}/uverbs{number}")).collect();
+        RdmaNodes::These { paths, hca_filter: None }
     }
 
     /// The nodes of a host's devices of a fabric; where it has none, the job is for another host.
     pub fn of_host(host: &Host, fabric: &Fabric) -> RdmaNodes {
-        let devices = host.rdma_devices.iter().filter(|device| device.vendor.as_deref() == Some(fabric.pci_vendor));
-        let nodes: Vec<String> = devices.filter_map(|device| device.node.clone()).collect();
-        if nodes.is_empty() { RdmaNodes::AllOfTheHost } else { RdmaNodes::These(nodes) }
+        let own: Vec<&RdmaDevice> = host.devices_of(fabric).collect();
+        let paths: Vec<String> = own.iter().filter_map(|device| device.node()).collect();
+        if paths.is_empty() {
+            return RdmaNodes::AllOfTheHost;
+        }
+        // NCCL sees the others in sysfs and tries them, too.
+        let hca_filter = (own.len() < host.rdma_devices.len())
+            .then(|| InterfaceFilter::exactly(own.iter().map(|device| device.name.as_str())));
+        RdmaNodes::These { paths, hca_filter }
     }
 }
 
@@ -62,7 +75,7 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
         text.push_str(&format!(
             "# as the page on {} has it, with every privilege and in the background; the variables are the job's\n{}\n",
             spec.target.title,
-            vendor(spec)
+            vendor(spec, nodes)
         ));
         notes.extend(note_of_vendor(spec, nodes));
     }
@@ -90,7 +103,7 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
     Ok(Job { text, notes })
 }
 
-fn vendor(spec: &JobSpec) -> String {
+fn vendor(spec: &JobSpec, nodes: &RdmaNodes) -> String {
     let mut words: Vec<String> =
         ["docker", "run"].iter().chain(spec.target.docker_flags).map(|word| (*word).to_owned()).collect();
     // The page's own GPUs are all of them.
@@ -99,7 +112,7 @@ fn vendor(spec: &JobSpec) -> String {
         *page = count.to_string();
     }
     words.extend(["--name".to_owned(), spec.name.clone()]);
-    words.extend(env_words(&environment(spec)));
+    words.extend(env_words(&environment(spec, nodes)));
     words.push(spec.image.clone());
     words.extend(spec.command().arguments());
     shell_join(&words)
@@ -111,7 +124,7 @@ fn note_of_vendor(spec: &JobSpec, nodes: &RdmaNodes) -> Option<String> {
         ("--cpu", spec.cpu.is_some()),
         ("--memory", spec.memory.is_some()),
         ("--shared-memory", spec.shared_memory.is_some()),
-        ("the choice of NICs", matches!(nodes, RdmaNodes::These(_))),
+        ("the choice of NICs", matches!(nodes, RdmaNodes::These { .. })),
     ];
     let left_out: Vec<&str> = asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(what, _)| what).collect();
     (!left_out.is_empty()).then(|| {
@@ -123,8 +136,15 @@ fn note_of_vendor(spec: &JobSpec, nodes: &RdmaNodes) -> Option<String> {
 }
 
 /// The job's variables as a container takes them.
-fn environment(spec: &JobSpec) -> Vec<(String, Option<String>)> {
-    variables(spec).into_iter().map(|(name, value)| (name, Some(value))).collect()
+fn environment(spec: &JobSpec, nodes: &RdmaNodes) -> Vec<(String, Option<String>)> {
+    const NAME: &str = "NCCL_IB_HCA";
+    let mut variables = variables(spec);
+    if let RdmaNodes::These { hca_filter: Some(filter), .. } = nodes
+        && !variables.iter().any(|(name, _)| name == NAME)
+    {
+        variables.push((NAME.to_owned(), filter.clone()));
+    }
+    variables.into_iter().map(|(name, value)| (name, Some(value))).collect()
 }
 
 fn least_privilege(spec: &JobSpec, nodes: &RdmaNodes) -> String {
@@ -155,10 +175,10 @@ fn container(spec: &JobSpec, nodes: &RdmaNodes) -> (ContainerSpec, bool) {
     container.ulimits = ulimits();
     container.capabilities = vec![IPC_LOCK.to_owned()];
     container.gpus = Gpus::Nvidia(spec.gpus_per_worker.map_or(NvidiaGpus::All, NvidiaGpus::Count));
-    container.env = environment(spec);
+    container.env = environment(spec, nodes);
     match nodes {
         RdmaNodes::AllOfTheHost => (container, true),
-        RdmaNodes::These(paths) => {
+        RdmaNodes::These { paths, .. } => {
             container.devices = paths.iter().map(|path| Device::node(path)).collect();
             (container, false)
         }
@@ -175,7 +195,7 @@ fn is_container_name(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::job::spec::tests::{spec, variable};
-    use crate::launch::host::HostRdmaDevice;
+    use crate::launch::host::tests::device;
     use crate::targets::by_id;
 
     fn ecs() -> JobSpec {
@@ -256,24 +276,31 @@ mod tests {
 
     #[test]
     fn the_devices_of_this_host() {
-        let device = |name: &str, vendor: &str, node: Option<&str>| HostRdmaDevice {
-            name: name.into(),
-            vendor: Some(vendor.into()),
-            pci_address: None,
-            node: node.map(str::to_owned),
-        };
         let mut host = Host {
             rdma_devices: vec![
-                device("mlx5_0", "0x15b3", Some("/dev/infiniband/uverbs0")),
-                device("erdma_0", "0x1ded", Some("/dev/infiniband/uverbs1")),
+                device("mlx5_0", "0x15b3", Some("uverbs0")),
+                device("erdma_0", "0x1ded", Some("uverbs1")),
                 device("erdma_1", "0x1ded", None),
             ],
             ..Host::default()
         };
         let fabric = |target: &str| by_id(target).unwrap().fabric;
         let of = |host: &Host, target: &str| RdmaNodes::of_host(host, fabric(target));
-        assert_eq!(of(&host, "ecs"), RdmaNodes::These(vec!["/dev/infiniband/uverbs1".into()]));
-        assert_eq!(of(&host, "cce"), RdmaNodes::These(vec!["/dev/infiniband/uverbs0".into()]));
+        let these = |path: &str, filter: Option<&str>| RdmaNodes::These {
+            paths: vec![path.into()],
+            hca_filter: filter.map(str::to_owned),
+        };
+        assert_eq!(of(&host, "ecs"), these("/dev/infiniband/uverbs1", Some("=erdma_0,erdma_1")));
+        assert_eq!(of(&host, "cce"), these("/dev/infiniband/uverbs0", Some("=mlx5_0")));
+        // Both lines name the devices, unless the user does.
+        let mut spec = ecs();
+        let text = command_lines(&spec, &of(&host, "ecs")).unwrap().text;
+        assert_eq!(text.matches("--env NCCL_IB_HCA==erdma_0,erdma_1 ").count(), 2, "{text}");
+        spec.env = vec![variable("NCCL_IB_HCA", "=erdma_1")];
+        let text = command_lines(&spec, &of(&host, "ecs")).unwrap().text;
+        assert_eq!(text.matches("NCCL_IB_HCA==").count(), text.matches("NCCL_IB_HCA==erdma_1 ").count(), "{text}");
+        let only = Host { rdma_devices: host.rdma_devices[..1].to_vec(), ..Host::default() };
+        assert_eq!(of(&only, "cce"), these("/dev/infiniband/uverbs0", None));
         host.rdma_devices.truncate(1);
         assert_eq!(of(&host, "ecs"), RdmaNodes::AllOfTheHost);
     }

@@ -110,7 +110,7 @@ fn rdma_hints(environment: &EnvironmentFacts) -> Vec<RdmaDeviceHint> {
         name: device.name.clone(),
         can_be_opened: device.uverbs.as_deref().map(opens),
         has_active_port: Some(device.ports.iter().any(|port| port.state == "ACTIVE")),
-        is_erdma: device.driver.as_deref() == Some("erdma") || device.vendor.as_deref() == Some(ERDMA.pci_vendor),
+        is_erdma: ERDMA.drives(device.nic()),
         ..RdmaDeviceHint::default()
     });
     devices.collect()

@@ -4,6 +4,8 @@
 //! Output: a [`Host`]. What is not there is left out; what is there and cannot be read is a problem that the host names.
 
 use crate::docker::engine::EngineHost;
+use crate::fabric::Fabric;
+use crate::facts::rdma::RdmaDevice;
 use crate::inspect::parse_cache;
 use crate::sysfs::nvidia::parse_driver_version;
 use crate::sysfs::{Tree, nvidia, rdma};
@@ -24,8 +26,8 @@ pub struct Host {
     /// Version of the kernel's driver.
     pub driver_version: Option<String>,
     pub driver_libraries: Vec<HostLibrary>,
-    /// Sorted by name.
-    pub rdma_devices: Vec<HostRdmaDevice>,
+    /// Sorted by name; `uverbs` is there only where the node is.
+    pub rdma_devices: Vec<RdmaDevice>,
     /// `/dev/infiniband/rdma_cm` is there.
     pub has_rdma_cm: bool,
     /// GPUs that a CDI specification names.
@@ -34,6 +36,13 @@ pub struct Host {
     pub toolkit_hook: Option<String>,
     /// What is there and could not be read.
     pub problems: Vec<String>,
+}
+
+impl Host {
+    /// The RDMA devices that a fabric drives.
+    pub fn devices_of(&self, fabric: &Fabric) -> impl Iterator<Item = &RdmaDevice> {
+        self.rdma_devices.iter().filter(|device| fabric.drives(device.nic()))
+    }
 }
 
 /// A GPU with its node.
@@ -55,17 +64,6 @@ pub struct HostLibrary {
     pub soname: String,
     /// The file, links resolved: `/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14`.
     pub path: String,
-}
-
-/// An RDMA device of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostRdmaDevice {
-    pub name: String,
-    /// PCI vendor, as `0x1ded`.
-    pub vendor: Option<String>,
-    pub pci_address: Option<String>,
-    /// `/dev/infiniband/uverbs0`; `None`: it has no node, as without the module `ib_uverbs`.
-    pub node: Option<String>,
 }
 
 /// A device that a CDI specification names.
@@ -231,17 +229,15 @@ fn is_no_driver(path: &str) -> bool {
     path.split('/').any(|part| part == "stubs" || part == "compat")
 }
 
-fn load_rdma_devices(tree: &Tree<'_>) -> Vec<HostRdmaDevice> {
-    let device = |name: String| {
-        let node = rdma::uverbs(tree, &name).map(|node| format!("/dev/infiniband/{node}"));
-        HostRdmaDevice {
-            vendor: tree.line(&format!("{}/device/vendor", rdma::folder(&name))),
-            pci_address: rdma::pci_address(tree, &name),
-            node: node.filter(|node| tree.exists(node)),
-            name,
+/// Without those nodes that are not there.
+fn load_rdma_devices(tree: &Tree<'_>) -> Vec<RdmaDevice> {
+    let mut devices = rdma::load_devices(tree);
+    for device in &mut devices {
+        if !device.node().is_some_and(|node| tree.exists(&node)) {
+            device.uverbs = None;
         }
-    };
-    rdma::devices(tree).into_iter().map(device).collect()
+    }
+    devices
 }
 
 fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Vec<String>) -> Vec<CdiDevice> {
@@ -324,6 +320,19 @@ fn find_program(tree: &Tree<'_>, path_variable: &str, name: &str) -> Option<Stri
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    /// A device whose driver is not shown.
+    pub fn device(name: &str, vendor: &str, uverbs: Option<&str>) -> RdmaDevice {
+        RdmaDevice {
+            name: name.to_owned(),
+            vendor: Some(vendor.to_owned()),
+            driver: None,
+            pci_address: None,
+            uverbs: uverbs.map(str::to_owned),
+            ports: Vec::new(),
+        }
+    }
+
     use crate::image_fixture::ld_cache_bytes;
     use std::os::unix::fs::symlink;
 
@@ -450,16 +459,14 @@ pub(crate) mod tests {
         fake.file("sys/class/infiniband_verbs/abi_version", "6\n");
         fake.file("dev/infiniband/uverbs1", "").file("dev/infiniband/rdma_cm", "");
         let host = fake.load();
-        let device = |name: &str, vendor: &str, address: &str, node: Option<&str>| HostRdmaDevice {
-            name: name.to_owned(),
-            vendor: Some(vendor.to_owned()),
+        let device = |name: &str, vendor: &str, address: &str, node: Option<&str>| RdmaDevice {
             pci_address: Some(address.to_owned()),
-            node: node.map(str::to_owned),
+            ..device(name, vendor, node)
         };
         assert_eq!(
             host.rdma_devices,
             [
-                device("erdma_0", "0x1ded", "0000:00:07.0", Some("/dev/infiniband/uverbs1")),
+                device("erdma_0", "0x1ded", "0000:00:07.0", Some("uverbs1")),
                 device("mlx5_0", "0x15b3", "0000:3b:00.0", None)
             ]
         );

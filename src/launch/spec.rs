@@ -4,13 +4,14 @@
 
 use super::command_line::{command_line, device_value};
 use super::gpu_access::Access;
-use super::host::{Host, HostRdmaDevice, Locality};
+use super::host::{Host, Locality};
 use super::owner::Owner;
-use super::variables::{Sources, UserVariable, environment};
+use super::variables::{Nics, Sources, UserVariable, environment};
 use crate::docker::container_spec::{Bind, ContainerSpec, Device, Gpus, Ipc, Ulimit};
 use crate::docker::upload::{Content, Upload};
 use crate::fabric::Fabric;
 use crate::facts::ImageFacts;
+use crate::facts::rdma::RdmaDevice;
 use crate::facts::run::LaunchFacts;
 use crate::targets::Target;
 use std::path::PathBuf;
@@ -175,7 +176,7 @@ pub fn plan_launch(
     access: &Access,
     options: &LaunchOptions,
 ) -> Result<Launch, SpecError> {
-    let mut devices = rdma_devices(target.fabric, host, locality, &options.rdma_devices)?;
+    let (mut devices, nics) = rdma_devices(target.fabric, host, locality, &options.rdma_devices)?;
     devices.extend(access.devices.iter().cloned());
     let mut gpus = access.gpus.clone();
     for extra in &options.devices {
@@ -190,6 +191,8 @@ pub fn plan_launch(
         presets: if options.presets { target.nccl_presets } else { &[] },
         user: &options.env,
         force_nic: options.force_nic,
+        // A privileged container can open every device all the same, and is to use the same ones.
+        nics: Some(&nics),
         over_socket: options.over_socket,
         library_directory: access.library_directory,
         access: &access.variables,
@@ -251,34 +254,46 @@ pub fn agent_files(program: PathBuf, plan: Vec<u8>) -> Vec<Upload> {
     ]
 }
 
-/// Nodes of the chosen devices, and that of the connection manager.
-fn rdma_devices(fabric: &Fabric, host: &Host, locality: &Locality, names: &[String]) -> Result<Vec<Device>, SpecError> {
+/// Nodes of the chosen devices, and that of the connection manager; and which of the host's devices these are.
+fn rdma_devices(
+    fabric: &Fabric,
+    host: &Host,
+    locality: &Locality,
+    names: &[String],
+) -> Result<(Vec<Device>, Nics), SpecError> {
     if let Locality::Remote(why) = locality {
         return match names.first() {
             Some(name) => Err(SpecError::RemoteRdmaDevice { name: name.clone(), why: why.clone() }),
-            None => Ok(vec![Device::node(RDMA_DIRECTORY)]),
+            None => Ok((vec![Device::node(RDMA_DIRECTORY)], Nics::default())),
         };
     }
-    let chosen: Vec<&HostRdmaDevice> = if names.is_empty() {
-        // Without a node there is nothing to pass; the agent sees the device in sysfs, and the checks say what is missing.
-        host.rdma_devices.iter().filter(|device| device.vendor.as_deref() == Some(fabric.pci_vendor)).collect()
+    let chosen: Vec<&RdmaDevice> = if names.is_empty() {
+        host.devices_of(fabric).collect()
     } else {
         names.iter().map(|name| named_device(host, name)).collect::<Result<_, _>>()?
     };
-    let mut nodes: Vec<Device> = chosen.iter().filter_map(|device| device.node.as_deref()).map(Device::node).collect();
+    // Without a node there is nothing to pass; the agent sees the device in sysfs, and the checks say what is missing.
+    let paths: Vec<String> = chosen.iter().filter_map(|device| device.node()).collect();
+    let mut nodes: Vec<Device> = paths.iter().map(|path| Device::node(path)).collect();
     if !nodes.is_empty() && host.has_rdma_cm {
         nodes.push(Device::node(RDMA_CM));
     }
-    Ok(nodes)
+    let mut nics = Nics::default();
+    for device in &host.rdma_devices {
+        let is_chosen = chosen.iter().any(|chosen| chosen.name == device.name);
+        let list = if is_chosen { &mut nics.passed } else { &mut nics.others };
+        list.push(device.name.clone());
+    }
+    Ok((nodes, nics))
 }
 
-fn named_device<'a>(host: &'a Host, name: &str) -> Result<&'a HostRdmaDevice, SpecError> {
+fn named_device<'a>(host: &'a Host, name: &str) -> Result<&'a RdmaDevice, SpecError> {
     let Some(device) = host.rdma_devices.iter().find(|device| device.name == name) else {
         let present: Vec<&str> = host.rdma_devices.iter().map(|device| device.name.as_str()).collect();
         let present = if present.is_empty() { "none".to_owned() } else { present.join(", ") };
         return Err(SpecError::NoSuchRdmaDevice { name: name.to_owned(), present });
     };
-    match device.node {
+    match device.uverbs {
         Some(_) => Ok(device),
         None => Err(SpecError::NoRdmaNode { name: name.to_owned() }),
     }
@@ -373,19 +388,17 @@ pub fn parse_mount(text: &str) -> Result<Bind, SpecError> {
 #[cfg(test)]
 mod tests {
     use super::super::gpu_access::{DRIVER_DIRECTORY, Way};
+    use super::super::host::tests::device;
+    use super::super::host::{CDI_DIRECTORIES, load_host};
     use super::*;
     use crate::docker::container_spec::NvidiaGpus;
+    use crate::facts::run::Origin;
     use crate::image_fixture::Fixture;
     use crate::image_fixture::elf::Library;
+    use crate::sysfs_fixture::SysTree;
     use crate::targets;
 
     fn host() -> Host {
-        let device = |name: &str, vendor: &str, node: Option<&str>| HostRdmaDevice {
-            name: name.to_owned(),
-            vendor: Some(vendor.to_owned()),
-            pci_address: None,
-            node: node.map(|node| format!("/dev/infiniband/{node}")),
-        };
         Host {
             rdma_devices: vec![
                 device("erdma_0", "0x1ded", Some("uverbs2")),
@@ -461,7 +474,9 @@ mod tests {
         assert_eq!((launch.facts.network.as_str(), launch.spec.ipc), ("bridge", Ipc::Own { shm_bytes: Some(1 << 30) }));
         assert_eq!(launch.facts.devices, ["/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm", "/dev/erdma"]);
         assert_eq!(launch.facts.mounts, ["/data:/d:ro"]);
-        assert!(!launch.facts.variables.iter().any(|variable| variable.name == "NCCL_IB_HCA"));
+        // The container sees the host's other devices in sysfs, and has a node of this one.
+        let filter = launch.facts.variables.iter().find(|variable| variable.name == "NCCL_IB_HCA").unwrap();
+        assert_eq!((filter.value.as_str(), filter.origin), ("=erdma_1", Origin::Run));
         let mut cdi = options.clone();
         cdi.devices = vec![parse_device("vendor.com/nic=x").unwrap()];
         let access = Access { way: Way::Cdi, gpus: Gpus::Cdi(vec!["nvidia.com/gpu=all".into()]), ..nvidia() };
@@ -501,7 +516,7 @@ mod tests {
     fn rdma_devices_are_those_of_the_fabric_or_those_named() {
         let nodes = |target: &str, host: &Host, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            let devices = rdma_devices(targets::by_id(target).unwrap().fabric, host, &Locality::Local, &names)?;
+            let (devices, _) = rdma_devices(targets::by_id(target).unwrap().fabric, host, &Locality::Local, &names)?;
             Ok(devices.into_iter().map(|device| device.host).collect::<Vec<_>>())
         };
         let host = host();
@@ -517,9 +532,25 @@ mod tests {
 
         let remote = Locality::Remote("the engine is on another machine".into());
         let fabric = targets::by_id("ecs").unwrap().fabric;
-        assert_eq!(rdma_devices(fabric, &no_cm, &remote, &[]).unwrap(), [Device::node("/dev/infiniband")]);
+        let all = (vec![Device::node("/dev/infiniband")], Nics::default());
+        assert_eq!(rdma_devices(fabric, &no_cm, &remote, &[]).unwrap(), all);
         let error = rdma_devices(fabric, &no_cm, &remote, &["erdma_0".into()]).unwrap_err();
         assert!(error.to_string().contains("on another machine"), "{error}");
+    }
+
+    /// A scalable function is on the auxiliary bus, which shows a driver and no PCI vendor.
+    #[test]
+    fn auxiliary_devices_are_passed() {
+        let mut host = load_host(SysTree::scalable_function().root(), "", &CDI_DIRECTORIES);
+        host.rdma_devices[0].vendor = None;
+        let fabric = |target: &str| targets::by_id(target).unwrap().fabric;
+        let (nodes, nics) = rdma_devices(fabric("cce"), &host, &Locality::Local, &[]).unwrap();
+        assert_eq!(
+            (nodes, nics.passed),
+            (vec![Device::node("/dev/infiniband/uverbs4"), Device::node(RDMA_CM)], vec!["mlx5_4".to_owned()])
+        );
+        let (nodes, nics) = rdma_devices(fabric("ecs"), &host, &Locality::Local, &[]).unwrap();
+        assert!(nodes.is_empty() && nics.passed.is_empty() && nics.others == ["mlx5_4"], "{nics:?}");
     }
 
     #[test]

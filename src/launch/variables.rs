@@ -5,7 +5,7 @@
 
 use crate::facts::NcclSetting;
 use crate::facts::run::{Origin, Variable};
-use crate::nccl_settings::parse_number;
+use crate::nccl_settings::{InterfaceFilter, parse_number};
 use std::collections::BTreeMap;
 
 /// Variables of the image that are recorded, by the start of their names.
@@ -13,6 +13,7 @@ const RECORDED_PREFIXES: [&str; 5] = ["NCCL_", "CUDA_", "NVIDIA_", "UCX_", "IBV_
 
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const IB_DISABLE: &str = "NCCL_IB_DISABLE";
+const IB_HCA: &str = "NCCL_IB_HCA";
 const DEBUG_SUBSYS: &str = "NCCL_DEBUG_SUBSYS";
 
 /// What NCCL logs without the variable (NVIDIA/nccl `src/debug.cc`, v2.19 to v2.28; a name that a version does not know
@@ -26,9 +27,9 @@ const CLEARED: [&str; 2] = [DEBUG_SUBSYS, "NCCL_DEBUG_FILE"];
 /// What every run sets. Warnings of libibverbs name the provider that is missing.
 const ALWAYS: [(&str, &str); 2] = [("NCCL_DEBUG", "INFO"), ("IBV_SHOW_WARNINGS", "1")];
 
-/// What keeps NCCL from any way between GPUs of one host but the network (NVIDIA/nccl `src/transport/p2p.cc`, `shm.cc`,
 /// What makes NCCL take TCP, whatever it would take otherwise (NVIDIA/nccl, "Environment variables").
 const OVER_SOCKET: [(&str, &str); 2] = [("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "Socket")];
+/// What keeps NCCL from any way between GPUs of one host but the network (NVIDIA/nccl `src/transport/p2p.cc`, `shm.cc`,
 /// `nvls.cc`).
 const FORCE_NIC: [(&str, &str); 3] = [("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"), ("NCCL_NVLS_ENABLE", "0")];
 
@@ -85,12 +86,34 @@ pub struct Sources<'a> {
     pub presets: &'a [(&'a str, &'a str)],
     pub user: &'a [UserVariable],
     pub force_nic: bool,
+    /// RDMA devices of the host, where they are known.
+    pub nics: Option<&'a Nics>,
     /// The same run once more, over TCP.
     pub over_socket: bool,
     /// A directory to be searched before all others for libraries.
     pub library_directory: Option<&'a str>,
     /// What the way to the GPUs needs.
     pub access: &'a [(&'a str, &'a str)],
+}
+
+/// RDMA devices of a host, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Nics {
+    /// What the container gets a node of.
+    pub passed: Vec<String>,
+    /// What it sees in sysfs all the same, and cannot open.
+    pub others: Vec<String>,
+}
+
+impl Nics {
+    /// The value of `NCCL_IB_HCA` that lets nothing through but what was passed; `None`: the value that is set does so
+    /// already, or nothing was passed, or there is nothing else.
+    fn filter(&self, set: Option<&str>) -> Option<String> {
+        let set = InterfaceFilter::parse(set.unwrap_or_default());
+        let tries_others = self.others.iter().any(|name| set.allows(name, None));
+        let names = self.passed.iter().map(String::as_str);
+        (tries_others && !self.passed.is_empty()).then(|| InterfaceFilter::exactly(names))
+    }
 }
 
 /// The outcome.
@@ -180,6 +203,9 @@ fn settings_of_the_run(
     if in_force.is_some_and(|value| disables(&value)) && !sources.over_socket {
         set((IB_DISABLE, "0"));
     }
+    if let Some(filter) = hca_filter(sources, given) {
+        set((IB_HCA, &filter));
+    }
     if let Some(directory) = sources.library_directory {
         let rest = given(LIBRARY_PATH).into_iter().next().map(|(_, value)| value).filter(|value| !value.is_empty());
         let value = rest.map_or_else(|| directory.to_owned(), |rest| format!("{directory}:{rest}"));
@@ -195,6 +221,17 @@ fn settings_of_the_run(
         run.insert(DEBUG_SUBSYS.to_owned(), Some(DEFAULT_SUBSYS.to_owned()));
     }
     run
+}
+
+/// What `NCCL_IB_HCA` is to be for this host, where neither the image nor the user sets it: theirs is to be judged.
+fn hca_filter(sources: &Sources<'_>, given: &dyn Fn(&str) -> Vec<(Origin, String)>) -> Option<String> {
+    let nics = sources.nics?;
+    match given(IB_HCA).into_iter().next() {
+        Some((Origin::Preset, preset)) => nics.filter(Some(&preset)),
+        Some(_) => None,
+        None if file_setting(sources, IB_HCA).is_some() => None,
+        None => nics.filter(None),
+    }
 }
 
 /// What a file of the image sets, such as `/etc/nccl.conf`.
@@ -287,6 +324,24 @@ mod tests {
         assert_eq!(say(&none, "NCCL_IB_HCA"), "mlx5 (Image)");
         let names: Vec<&str> = all.recorded.iter().map(|variable| variable.name.as_str()).collect();
         assert!(names.is_sorted(), "{names:?}");
+    }
+
+    /// A host with erdma_0 beside an mlx5_bond_0 that the container cannot open.
+    #[test]
+    fn foreign_devices_are_filtered_out() {
+        let nics = Nics { passed: vec!["erdma_0".into(), "erdma_1".into()], others: vec!["mlx5_bond_0".into()] };
+        let value = |sources: Sources<'_>| say(&environment(&Sources { nics: Some(&nics), ..sources }), IB_HCA);
+        assert_eq!(value(Sources::default()), "=erdma_0,erdma_1 (Run)");
+        // A filter that already keeps it out stays, and so does what image and user set.
+        assert_eq!(value(Sources { presets: &[(IB_HCA, "erdma")], ..Sources::default() }), "erdma (Preset)");
+        let broad = [(IB_HCA, "^eth")];
+        assert_eq!(value(Sources { presets: &broad, ..Sources::default() }), "=erdma_0,erdma_1 (Run) < ^eth (Preset)");
+        assert_eq!(value(Sources { image: &pairs(&[(IB_HCA, "mlx5")]), ..Sources::default() }), "mlx5 (Image)");
+        assert_eq!(value(Sources { user: &user(&[(IB_HCA, "")]), ..Sources::default() }), " (User)");
+        assert_eq!(value(Sources { nccl_settings: &[file(IB_HCA, "mlx5")], ..Sources::default() }), "");
+        for nics in [Nics { others: Vec::new(), ..nics.clone() }, Nics { passed: Vec::new(), ..nics.clone() }] {
+            assert_eq!(say(&environment(&Sources { nics: Some(&nics), ..Sources::default() }), IB_HCA), "", "{nics:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Sources: linux-rdma/rdma-core `libibverbs/examples/devinfo.c` (v15 to v64); `show_gids` is a script of OFED. Lines that
 //! are none of theirs change nothing; what is kept has a bound.
 
+use crate::fabric::erdma::ERDMA;
+use crate::fabric::nic::Nic;
 use serde::{Deserialize, Serialize};
 
 const MAX_DEVICES: usize = 256;
@@ -14,9 +16,6 @@ const MAX_GIDS: usize = 4096;
 const MAX_KEYS: usize = 1024;
 /// Bytes of a word that is kept.
 const MAX_WORD: usize = 128;
-
-/// PCI vendor of eRDMA (Alibaba), as rdma-core's provider has it.
-const ERDMA_VENDOR: &str = "0x1ded";
 
 /// What a text says of RDMA devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +102,7 @@ impl RdmaDevice {
 
     /// By vendor: the name may be any (`rocep26s0`).
     pub fn is_erdma(&self) -> bool {
-        self.vendor_id.eq_ignore_ascii_case(ERDMA_VENDOR)
+        ERDMA.drives(Nic { pci_vendor: Some(&self.vendor_id), driver: None, name: &self.name })
     }
 
     pub fn has_active_port(&self) -> bool {

@@ -1,6 +1,7 @@
 //! RDMA devices of `/sys/class/infiniband` (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
 
 use super::Tree;
+use crate::facts::rdma::{RdmaDevice, RdmaPort};
 
 const CLASS: &str = "sys/class/infiniband";
 const VERBS_CLASS: &str = "sys/class/infiniband_verbs";
@@ -39,19 +40,55 @@ fn uevent(tree: &Tree<'_>, device: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
-/// PCI address; `None`: it is no PCI device, as Soft-RoCE is none.
+/// The PCI function that a device is, or is a part of: a scalable function is an auxiliary device below its card's function
+/// (Linux, Documentation/networking/devlink/devlink-port.rst). `None`: it is in software, as Soft-RoCE is.
 pub fn pci_address(tree: &Tree<'_>, device: &str) -> Option<String> {
-    let linked = tree.real(&format!("{CLASS}/{device}/device")).and_then(|path| {
-        let name = path.rsplit('/').next()?.to_owned();
-        Some(name).filter(|name| name.contains(':'))
-    });
-    linked.or_else(|| uevent(tree, device, "PCI_SLOT_NAME"))
+    let linked = tree.real(&format!("{CLASS}/{device}/device"));
+    let function = linked.as_deref().and_then(|path| path.rsplit('/').find(|name| is_pci_address(name)));
+    function.map(str::to_owned).or_else(|| uevent(tree, device, "PCI_SLOT_NAME"))
 }
 
-/// Kernel driver of the PCI device.
+/// `0000:00:07.0`, and neither `pci0000:00` nor `mlx5_core.sf.2`.
+fn is_pci_address(name: &str) -> bool {
+    let is_hex = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
+    let Some((place, function)) = name.rsplit_once('.') else { return false };
+    is_hex(function) && place.split(':').count() == 3 && place.split(':').all(is_hex)
+}
+
+/// PCI vendor, as `0x1ded`. An auxiliary device has no such file; its card's function has.
+pub fn vendor(tree: &Tree<'_>, device: &str) -> Option<String> {
+    tree.line(&format!("{CLASS}/{device}/device/vendor"))
+        .or_else(|| tree.line(&format!("sys/bus/pci/devices/{}/vendor", pci_address(tree, device)?)))
+}
+
+/// Kernel driver that is bound to a device: `mlx5_core`, of a scalable function `mlx5_core.sf`.
 pub fn driver(tree: &Tree<'_>, device: &str) -> Option<String> {
     let linked = tree.link_name(&format!("{CLASS}/{device}/device/driver"));
     linked.or_else(|| uevent(tree, device, "DRIVER"))
+}
+
+/// Reads every device.
+pub fn load_devices(tree: &Tree<'_>) -> Vec<RdmaDevice> {
+    let device = |name: String| RdmaDevice {
+        vendor: vendor(tree, &name),
+        driver: driver(tree, &name),
+        pci_address: pci_address(tree, &name),
+        uverbs: uverbs(tree, &name),
+        ports: ports(tree, &name).into_iter().map(|port| load_port(tree, &name, port)).collect(),
+        name,
+    };
+    devices(tree).into_iter().map(device).collect()
+}
+
+fn load_port(tree: &Tree<'_>, device: &str, port: u32) -> RdmaPort {
+    let folder = port_folder(device, &port.to_string());
+    let read = |file: &str| tree.line(&format!("{folder}/{file}")).unwrap_or_default();
+    RdmaPort {
+        port,
+        state: word(&read("state")).to_owned(),
+        link_layer: read("link_layer"),
+        interfaces: gid_interfaces(tree, &folder),
+    }
 }
 
 /// Its `uverbs` node, without `/dev/infiniband/`.

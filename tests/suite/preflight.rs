@@ -341,7 +341,7 @@ fn an_instance_type() {
     judged.finds("instance-bandwidth", Status::Skip, &words);
     assert_eq!(judged.report.instance.as_ref().unwrap().nics, Some(2));
     assert!(judged.run().ranks.iter().all(|rank| rank.host == judged.run().hostname), "{judged}");
-    let own = |device: &&rdmaprep::facts::run::RdmaDevice| device.vendor.as_deref() == Some("0x1ded");
+    let own = |device: &&rdmaprep::facts::rdma::RdmaDevice| device.vendor.as_deref() == Some("0x1ded");
     let found = judged.run().environment.as_ref().unwrap().rdma_devices.iter().filter(own).count();
     if found == 2 {
         judged.exits(0).finds("instance-nic-count", Status::Pass, &["2 devices of Alibaba eRDMA"]);

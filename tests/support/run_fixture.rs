@@ -6,6 +6,7 @@
 #![allow(dead_code)]
 
 use rdmaprep::diagnosis::{Cause, CauseId, GpuDirect, RdmaUse};
+use rdmaprep::facts::rdma::*;
 use rdmaprep::facts::run::*;
 use rdmaprep::facts::run_evidence::*;
 use std::collections::BTreeMap;

@@ -346,13 +346,41 @@ impl SysTree {
     /// Two ports of one card in a bond.
     pub fn bond() -> SysTree {
         let tree = SysTree::plain();
+        tree.bond_device(0);
+        tree
+    }
+
+    /// The host of [`SysTree::erdma`] with a bond of Mellanox's beside.
+    pub fn erdma_beside_bond() -> SysTree {
+        let tree = SysTree::erdma();
+        tree.bond_device(2);
+        tree
+    }
+
+    /// A scalable function of a card, which is a device of the auxiliary bus: it has a driver and no PCI ids.
+    pub fn scalable_function() -> SysTree {
+        let tree = SysTree::plain();
+        let card = "pci0000:17/0000:17:02.0/0000:18:00.0";
+        tree.pci(card, ["0x15b3", "0x101e"], "0x020000", 0, "mlx5_core");
+        let place = format!("{card}/mlx5_core.sf.2");
+        tree.file("sys/bus/auxiliary/drivers/mlx5_core.sf/module/initstate", "live\n");
+        tree.link(&format!("sys/devices/{place}/driver"), "../../../../../bus/auxiliary/drivers/mlx5_core.sf");
+        let device = tree.ib_device(&place, "mlx5_4", "1: CA", "b83f:d203:004a:11e4", 4);
+        let port = tree.port(&device, "4: ACTIVE", "5: LinkUp", "25 Gb/sec (1X EDR)", "Ethernet");
+        tree.gid(&port, 0, "0000:0000:0000:0000:0000:ffff:c0a8:0a16", "RoCE v2", "");
+        tree.module("mlx5_core", None, &[]);
+        tree
+    }
+
+    fn bond_device(&self, uverbs: u32) {
+        let tree = self;
         let place = "pci0000:17/0000:17:02.0/0000:18:00.0";
         tree.pci(place, ["0x15b3", "0x101d"], "0x020000", 0, "mlx5_core");
         let mac = "b8:3f:d2:4a:11:e0";
         tree.net(place, &Net { name: "ens1f0", mac, mtu: 9000, state: "up", speed: Some(25_000) });
         tree.net(place, &Net { name: "ens1f1", mac, mtu: 9000, state: "up", speed: Some(25_000) });
         tree.net("virtual", &Net { name: "bond0", mac, mtu: 9000, state: "up", speed: Some(50_000) });
-        let device = tree.ib_device(place, "mlx5_bond_0", "1: CA", "b83f:d203:004a:11e0", 0);
+        let device = tree.ib_device(place, "mlx5_bond_0", "1: CA", "b83f:d203:004a:11e0", uverbs);
         for (file, text) in [("fw_ver", "26.35.2000"), ("hca_type", "MT4125"), ("board_id", "MT_0000000531")] {
             tree.file(&format!("{device}/{file}"), format!("{text}\n"));
         }
@@ -365,7 +393,6 @@ impl SysTree {
         tree.empty_gids(&port, 4..8);
         tree.file(&format!("{port}/pkeys/0"), "0xffff\n");
         tree.module("mlx5_core", None, &[]);
-        tree
     }
 
     /// InfiniBand as link layer, with a partition beside the default one.

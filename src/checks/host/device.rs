@@ -10,7 +10,12 @@ use crate::nccl_settings::InterfaceFilter;
 pub fn devices(subject: &HostSubject<'_>) -> Judged {
     let own = subject.own();
     if !own.is_empty() {
-        return Ok(Outcome::pass(format!("{}: {}", count(own.len(), "device"), names(&own))));
+        let foreign = subject.foreign();
+        let beside = match foreign.as_slice() {
+            [] => String::new(),
+            foreign => format!("; not of {}: {}", subject.target.fabric.title, say_makers(foreign)),
+        };
+        return Ok(Outcome::pass(format!("{}: {}{beside}", count(own.len(), "device"), names(&own))));
     }
     let facts = subject.facts;
     let title = subject.target.fabric.title;
@@ -37,6 +42,13 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
         format!("the device is there, and its driver is not: modprobe {driver}; dmesg says why it does not take it")
     };
     Ok(Outcome::fail(summary).evidence(lines).remedy(remedy).blame(Fault::Host))
+}
+
+/// `mlx5_bond_0 (NVIDIA Mellanox)`
+fn say_makers(devices: &[&Hca]) -> String {
+    let said: Vec<String> =
+        devices.iter().map(|device| format!("{} ({})", device.name, device.maker.title())).collect();
+    said.join(", ")
 }
 
 pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
@@ -230,33 +242,51 @@ pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
     Ok(Outcome::pass("libibverbs lists and opens every device").evidence(path))
 }
 
-/// Case D06: what the preset names need not be what the devices are called.
+/// Case D06: what the preset names need not be what the devices are called. And what it lets through need not be the fabric's:
+/// NCCL opens every device that no filter keeps from it.
 pub fn hca_names(subject: &HostSubject<'_>) -> Judged {
-    let Some(preset) = subject.target.nccl_preset("NCCL_IB_HCA") else {
-        return Ok(Outcome::skip("the target sets no NCCL_IB_HCA"));
-    };
     let ports = match subject.ports() {
         Ok(ports) => ports,
         Err(skip) => return Ok(skip),
     };
-    let filter = InterfaceFilter::parse(preset);
-    let refused: Vec<_> = ports.iter().filter(|(device, port)| !filter.allows(&device.name, Some(port.port))).collect();
     let mut all: Vec<&str> = ports.iter().map(|(device, _)| device.name.as_str()).collect();
     all.dedup();
-    let names = all.join(",");
-    if refused.is_empty() {
-        return Ok(Outcome::pass(format!("NCCL_IB_HCA={preset}, which the target sets, names {names}")));
-    }
-    let summary = if refused.len() == ports.len() {
-        format!(
-            "hca-filter-matches-nothing: the target sets NCCL_IB_HCA={preset}, and the devices are called {names}: NCCL would use sockets"
-        )
-    } else {
-        let left: Vec<&str> = refused.iter().map(|(device, _)| device.name.as_str()).collect();
-        format!("the target sets NCCL_IB_HCA={preset}, which leaves {} out", left.join(", "))
+    let remedy = format!("set NCCL_IB_HCA={} in the job", InterfaceFilter::exactly(all.iter().copied()));
+    let warn = |summary: String| Ok(Outcome::warn(summary).remedy(remedy.as_str()).blame(Fault::Job));
+    let title = subject.target.fabric.title;
+    let foreign = subject.foreign();
+    let Some(preset) = subject.target.nccl_preset("NCCL_IB_HCA") else {
+        if foreign.is_empty() {
+            return Ok(Outcome::skip("the target sets no NCCL_IB_HCA"));
+        }
+        return warn(format!(
+            "the target sets no NCCL_IB_HCA, and NCCL takes {} beside the devices of {title}",
+            say_makers(&foreign)
+        ));
     };
-    let outcome = if refused.len() == ports.len() { Outcome::fail(summary) } else { Outcome::warn(summary) };
-    Ok(outcome.remedy(format!("set NCCL_IB_HCA={names} in the job")).blame(Fault::Job))
+    let filter = InterfaceFilter::parse(preset);
+    let allows = |device: &Hca| device.ports.iter().any(|port| filter.allows(&device.name, Some(port.port)));
+    let taken: Vec<&Hca> = foreign.into_iter().filter(|device| allows(device)).collect();
+    let refused: Vec<_> = ports.iter().filter(|(device, port)| !filter.allows(&device.name, Some(port.port))).collect();
+    if refused.is_empty() && taken.is_empty() {
+        return Ok(Outcome::pass(format!("NCCL_IB_HCA={preset}, which the target sets, names {}", all.join(","))));
+    }
+    if refused.len() == ports.len() {
+        let names = all.join(",");
+        return Ok(Outcome::fail(format!(
+            "hca-filter-matches-nothing: the target sets NCCL_IB_HCA={preset}, and the devices are called {names}: NCCL would use sockets"
+        ))
+        .remedy(remedy.as_str())
+        .blame(Fault::Job));
+    }
+    if refused.is_empty() {
+        return warn(format!(
+            "the target sets NCCL_IB_HCA={preset}, which lets {} through beside the devices of {title}",
+            say_makers(&taken)
+        ));
+    }
+    let left: Vec<&str> = refused.iter().map(|(device, _)| device.name.as_str()).collect();
+    warn(format!("the target sets NCCL_IB_HCA={preset}, which leaves {} out", left.join(", ")))
 }
 
 #[cfg(test)]
@@ -391,12 +421,37 @@ mod tests {
         expect(&found(&good(), "host-hca-names"), Pass, None, &["erdma_0,erdma_1"]);
         let mut facts = good();
         facts.rdma_devices[0].name = "rocep26s0".into();
-        let words = ["leaves rocep26s0 out", "NCCL_IB_HCA=rocep26s0,erdma_1"];
+        let words = ["leaves rocep26s0 out", "NCCL_IB_HCA==rocep26s0,erdma_1"];
         expect(&found(&facts, "host-hca-names"), Warn, Some(Job), &words);
         facts.rdma_devices[1].name = "rocep156s0".into();
-        let words = ["hca-filter-matches-nothing", "NCCL_IB_HCA=rocep26s0,rocep156s0"];
+        let words = ["hca-filter-matches-nothing", "NCCL_IB_HCA==rocep26s0,rocep156s0"];
         expect(&found(&facts, "host-hca-names"), Fail, Some(Job), &words);
         expect(&found(&facts, "host-devices"), Pass, None, &["rocep26s0, rocep156s0"]);
         expect(&found_for(&facts, "host-hca-names", "ecs"), Skip, None, &[]);
+    }
+
+    /// As on hosts of Alibaba's that have a Mellanox card, too.
+    #[test]
+    fn foreign_devices_beside_the_fabric_s_are_said() {
+        let facts = load_captured(SysTree::erdma_beside_bond().root());
+        let words = ["2 devices: erdma_0, erdma_1; not of Alibaba eRDMA: mlx5_bond_0 (NVIDIA Mellanox)"];
+        expect(&found(&facts, "host-devices"), Pass, None, &words);
+        // PAI's filter leaves it out, and without a filter NCCL takes it.
+        expect(&found(&facts, "host-hca-names"), Pass, None, &["NCCL_IB_HCA=erdma"]);
+        let words = ["mlx5_bond_0 (NVIDIA Mellanox)", "NCCL_IB_HCA==erdma_0,erdma_1"];
+        expect(&found_for(&facts, "host-hca-names", "ecs"), Warn, Some(Job), &words);
+    }
+
+    /// A scalable function: a driver on the auxiliary bus, and the vendor is its card's.
+    #[test]
+    fn auxiliary_devices_are_the_fabric_s() {
+        let facts = load_captured(SysTree::scalable_function().root());
+        let device = &facts.rdma_devices[0];
+        assert_eq!((device.driver.as_deref(), device.maker), (Some("mlx5_core.sf"), Maker::Mellanox));
+        assert_eq!(
+            (device.vendor_id.as_deref(), device.pci_address.as_deref()),
+            (Some("0x15b3"), Some("0000:18:00.0"))
+        );
+        expect(&found_for(&facts, "host-devices", "cce"), Pass, None, &["1 device: mlx5_4"]);
     }
 }

@@ -1,6 +1,6 @@
 //! A host's devices → findings. As with images, a check reads facts and says what it found.
 //!
-//! [`REGISTRY`] holds every check. Devices are the fabric's by PCI vendor or driver, never by name.
+//! [`REGISTRY`] holds every check. [`crate::fabric::Fabric::drives`] says whose a device is.
 
 mod device;
 mod port;
@@ -44,9 +44,7 @@ pub fn check_host(subject: &HostSubject<'_>) -> Vec<Finding> {
 
 impl<'a> HostSubject<'a> {
     fn is_own(&self, device: &Hca) -> bool {
-        let fabric = self.target.fabric;
-        device.vendor_id.as_deref() == Some(fabric.pci_vendor)
-            || device.driver.as_deref().is_some_and(|driver| driver.starts_with(fabric.driver))
+        self.target.fabric.drives(device.nic())
     }
 
     /// The fabric's devices.
@@ -54,7 +52,12 @@ impl<'a> HostSubject<'a> {
         self.facts.rdma_devices.iter().filter(|device| self.is_own(device)).collect()
     }
 
-    /// The same; where there is none, what to say in place of a verdict: `host-devices` has failed already.
+    /// Devices of anything else.
+    fn foreign(&self) -> Vec<&'a Hca> {
+        self.facts.rdma_devices.iter().filter(|device| !self.is_own(device)).collect()
+    }
+
+    /// The fabric's devices; where there is none, what to say in place of a verdict: `host-devices` has failed already.
     fn some_own(&self) -> Result<Vec<&'a Hca>, Outcome> {
         let own = self.own();
         if own.is_empty() {

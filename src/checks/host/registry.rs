@@ -68,9 +68,10 @@ pub static REGISTRY: &[Check] = &[
         id: "host-hca-names",
         severity: Required,
         exceptions: &[],
-        about: "NCCL_IB_HCA, where the target sets it, names the devices.",
+        about: "NCCL_IB_HCA, where the target sets it, names the devices, and no other fabric's are beside them.",
         needs: &["rdma_devices"],
-        why: "rdma-core's udev rule renames devices by their PCI slot, and a name that matches none leaves NCCL with sockets.",
+        why: "rdma-core's udev rule renames devices by their PCI slot, and a name that matches none leaves NCCL with sockets. \
+              Without a filter NCCL takes the devices of other fabrics, too, which a container often cannot open.",
         remedy: "Set NCCL_IB_HCA in the job to the names that the devices have.",
         source: "Alibaba Cloud help, ACK, \"GDR on eRDMA\" (rocep26s0), and PAI, \"Use eRDMA for distributed training\"",
         run: Host(device::hca_names),

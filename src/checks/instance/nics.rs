@@ -14,10 +14,7 @@ pub fn count(subject: &InstanceSubject<'_>) -> Option<Outcome> {
         return Some(Outcome::unknown("nothing is known of the container's devices: the agent did not say"));
     };
     let fabric = subject.target.fabric;
-    let own = environment.rdma_devices.iter().filter(|device| {
-        device.vendor.as_deref() == Some(fabric.pci_vendor)
-            || device.driver.as_deref().is_some_and(|driver| driver.starts_with(fabric.driver))
-    });
+    let own = environment.rdma_devices.iter().filter(|device| fabric.drives(device.nic()));
     let lines: Vec<String> = own
         .map(|device| match &device.pci_address {
             Some(address) => format!("{}: PCI {address}", device.name),

@@ -3,8 +3,8 @@
 use super::{Judged, RunSubject, count, say_line, settings};
 use crate::checks::Outcome;
 use crate::diagnosis::{CauseId, Fault, GpuDirect, RdmaUse};
-use crate::fabric::Fabric;
-use crate::facts::run::{EnvironmentFacts, Failure, RdmaDevice, RunFacts};
+use crate::facts::rdma::RdmaDevice;
+use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
 use crate::facts::run_evidence::LogEvidence;
 use crate::units::Bytes;
 
@@ -15,16 +15,6 @@ pub fn rdma_use(run: &RunFacts) -> RdmaUse {
         Some(evidence) => evidence.rdma,
         None => RdmaUse::Unknown,
     }
-}
-
-/// Whether a device is one of the fabric's: by its PCI vendor or bound driver, since udev may have given it any name; by
-/// that only where neither is to be seen.
-fn is_of(fabric: &Fabric, device: &RdmaDevice) -> bool {
-    let by_driver = device.driver.as_deref().is_some_and(|driver| driver.starts_with(fabric.driver));
-    let is_unknown = device.vendor.is_none() && device.driver.is_none();
-    by_driver
-        || device.vendor.as_deref() == Some(fabric.pci_vendor)
-        || (is_unknown && device.name.starts_with(fabric.driver))
 }
 
 /// Whether the container got an RDMA device: from the launch, or because it sees all of the host's.
@@ -133,7 +123,10 @@ fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
 fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Fault)> {
     let run = subject.run;
     let environment = run.environment.as_ref()?;
-    let devices: Vec<&RdmaDevice> = environment.rdma_devices.iter().collect();
+    // Devices of another fabric, which the container need not open, are left alone.
+    let fabric = subject.target.fabric;
+    let devices: Vec<&RdmaDevice> =
+        environment.rdma_devices.iter().filter(|device| fabric.drives(device.nic())).collect();
     if let Some(problem) = not_permitted(environment, &devices) {
         return Some(problem);
     }
@@ -209,7 +202,7 @@ pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
     let fabric = subject.target.fabric;
     let run = subject.run;
     let (own, others): (Vec<&RdmaDevice>, Vec<&RdmaDevice>) =
-        environment.rdma_devices.iter().partition(|device| is_of(fabric, device));
+        environment.rdma_devices.iter().partition(|device| fabric.drives(device.nic()));
     if own.is_empty() {
         let is_asked_for = subject.options.require_rdma || run.launch.force_nic || got_devices(run);
         let summary = match others.as_slice() {
@@ -419,6 +412,18 @@ mod tests {
         };
         rename(&mut run, "rocep26s0", "erdma", "0x1ded");
         expect(&found(&run, "rdma-devices"), Pass, None, &["rocep26s0"]);
+        // Another fabric's device beside it, of which the container has no node, is none of its business.
+        let devices = &mut run.environment.as_mut().unwrap().rdma_devices;
+        let foreign = RdmaDevice {
+            name: "mlx5_bond_0".into(),
+            driver: Some("mlx5_core".into()),
+            vendor: Some("0x15b3".into()),
+            uverbs: Some("uverbs9".into()),
+            ..devices[0].clone()
+        };
+        devices.push(foreign);
+        expect(&found(&run, "rdma-devices"), Pass, None, &["1 device: rocep26s0"]);
+        run.environment.as_mut().unwrap().rdma_devices.pop();
         rename(&mut run, "mlx5_0", "mlx5_core", "0x15b3");
         expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["none of Alibaba eRDMA: mlx5_0"]);
     }

@@ -12,7 +12,6 @@ use crate::cli::{Global, block_on};
 use crate::judge::Exit;
 use crate::judge::Judge;
 use crate::recipe::{Kind, REGION};
-use crate::reference::Reference;
 use crate::report::write_check;
 use crate::swap::{self, Found, Subject, SwapRequest};
 use crate::units::Elapsed;

@@ -3,6 +3,7 @@
 //! Input of the agent: an [`AgentPlan`], as a JSON file. Output: [`AgentMessage`]s, one JSON object per line on stdout, the
 //! first of them [`AgentMessage::Hello`].
 
+use crate::facts::rdma::RdmaDevice;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -329,33 +330,6 @@ pub struct Interface {
     pub mtu: Option<u32>,
     /// With prefix length, as `192.0.2.7/24`.
     pub addresses: Vec<String>,
-}
-
-/// An RDMA device with one entry per port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RdmaDevice {
-    pub name: String,
-    /// PCI vendor, as `0x1ded`.
-    pub vendor: Option<String>,
-    /// Kernel driver of the PCI device.
-    pub driver: Option<String>,
-    pub pci_address: Option<String>,
-    /// Its `uverbs` node, without `/dev/infiniband/`.
-    pub uverbs: Option<String>,
-    pub ports: Vec<RdmaPort>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RdmaPort {
-    pub port: u32,
-    /// `ACTIVE`, `DOWN`, …
-    pub state: String,
-    /// `Ethernet` or `InfiniBand`.
-    pub link_layer: String,
-    /// Interfaces of its GIDs.
-    pub interfaces: Vec<String>,
 }
 
 /// A device node.

@@ -167,6 +167,7 @@ impl IbDevice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IbPort {
+    /// The kernel's name, without what NCCL appends to it.
     pub device: String,
     /// `None`: the line did not say (virtual devices since 2.24).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,6 +218,12 @@ pub(super) fn parse_ib_devices(text: &str) -> Vec<IbDevice> {
     devices
 }
 
+/// NCCL appends `_dma` to the name of a device that it reaches by Data Direct (NVIDIA/nccl, src/transport/net_ib.cc);
+/// sysfs, counters and `NCCL_IB_HCA` know the same device without it.
+fn kernel_name(name: &str) -> &str {
+    name.strip_suffix("_dma").unwrap_or(name)
+}
+
 /// `[0] mlx5_2:1/RoCE`, `erdma_0:1:3:0/RoCE`, `mlx5_0:1/IB/SHARP`.
 fn parse_port(text: &str) -> Option<IbPort> {
     let text = text.trim();
@@ -226,7 +233,7 @@ fn parse_port(text: &str) -> Option<IbPort> {
     };
     let (address, link) = text.split_once('/')?;
     let mut fields = address.split(':');
-    let device = fields.next().filter(|name| !name.is_empty())?.to_owned();
+    let device = kernel_name(fields.next().filter(|name| !name.is_empty())?).to_owned();
     let port = fields.next()?.parse().ok()?;
     let mut optional = || fields.next().and_then(|field| field.parse().ok());
     Some(IbPort { device, port: Some(port), rail: optional(), plane: optional(), link: link.trim().to_owned() })
@@ -236,8 +243,13 @@ fn parse_port(text: &str) -> Option<IbPort> {
 pub(super) fn parse_virtual_device(text: &str) -> Option<IbDevice> {
     let (index, rest) = text.trim_start().strip_prefix('[')?.split_once(']')?;
     let name = rest.trim_start().strip_prefix("name=")?.split(' ').next()?;
-    let port =
-        |device: &str| IbPort { device: device.to_owned(), port: None, link: String::new(), rail: None, plane: None };
+    let port = |device: &str| IbPort {
+        device: kernel_name(device).to_owned(),
+        port: None,
+        link: String::new(),
+        rail: None,
+        plane: None,
+    };
     let ports: Vec<IbPort> = name.split('+').filter(|name| !name.is_empty()).take(8).map(port).collect();
     (!ports.is_empty()).then_some(IbDevice { index: index.parse().ok()?, ports })
 }

@@ -32,7 +32,7 @@ Examples:
 pub struct CheckArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry). Or a recipe, to judge what it states:
-    /// its path, or the name of a shipped one (recipe:NAME where an image is called alike)
+    /// its path, or the name of a shipped one (recipe:NAME if an image has the same name)
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present_any = ["list", "facts"])]
     image: Option<String>,
     /// Judge saved facts (inspect --format json) instead of an image
@@ -40,23 +40,23 @@ pub struct CheckArgs {
     facts: Option<PathBuf>,
     #[command(flatten)]
     judge: JudgeArgs,
-    /// Form of the result on stdout [default: text]
+    /// Output format on stdout [default: text]
     #[arg(long, value_enum)]
     format: Option<ReportFormat>,
-    /// Write the result to a file in some form; may be repeated, and - is stdout
+    /// Write the result to a file in a format; may be repeated; - is stdout
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = parse_destination::<ReportFormat>)]
     outputs: Vec<Destination<ReportFormat>>,
-    /// Show what passed, too
+    /// Also show what passed
     #[arg(long)]
     all: bool,
-    /// List the checks, with --format json all that is to be known of them
+    /// List the checks; --format json adds every detail
     #[arg(long, conflicts_with_all = ["image", "facts", "outputs"])]
     list: bool,
     #[command(flatten)]
     source: SourceArgs,
 }
 
-/// Form of a report.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReportFormat {
     Text,
@@ -106,7 +106,7 @@ fn write_report(out: &mut dyn Write, report: &Report, format: ReportFormat, all:
     }
 }
 
-/// Of a recipe alone: how to know what it does not say.
+/// For a recipe alone: how to learn what it does not state.
 fn write_rest(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     let untold = report.findings.iter().find(|finding| finding.summary == NOT_STATED);
     match untold.and_then(|finding| finding.remedy.as_ref()) {

@@ -25,7 +25,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not come to a result.
+/// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub enum CliError {
     #[error("reading {path}")]
     LogFile { path: String, source: io::Error },
     #[error(
-        "{path} is no NCCL log, no output of nccl-tests, ibv_devinfo or show_gids, and no build log\n  for an NCCL log set NCCL_DEBUG=INFO in the job"
+        "{path} is not an NCCL log, output of nccl-tests, ibv_devinfo or show_gids, or a build log\n  for an NCCL log, set NCCL_DEBUG=INFO in the job"
     )]
     UnknownText { path: String },
     #[error("policy {path}")]
@@ -45,7 +45,7 @@ pub enum CliError {
     Write { failures: Vec<(String, io::Error)> },
     #[error("recipe {path}")]
     Recipe { path: String, source: RecipeError },
-    #[error("recipe {recipe} is for {expected}, and {image} is {found}")]
+    #[error("recipe {recipe} is for {expected}, but {image} is {found}")]
     RecipeDistro { recipe: String, expected: String, image: String, found: String },
     #[error("{0}")]
     Usage(String),
@@ -58,7 +58,7 @@ pub enum CliError {
     #[error("{}", describe_build(.error))]
     Build { error: Box<BuildError>, cause: Option<Cause> },
     #[error(
-        "the result {id} is not built on the image that was inspected\n  the base's tag was moved meanwhile: run it again"
+        "the result {id} is not built on the inspected image\n  the base's tag moved meanwhile: run the command again"
     )]
     BaseMoved { id: String },
     #[error("{0}")]
@@ -75,7 +75,7 @@ pub enum CliError {
     Spec(#[from] SpecError),
     #[error("{0}")]
     Job(#[from] JobError),
-    /// The agent does not start in containers of the image.
+    /// The agent does not start in the image's containers.
     #[error("{0}")]
     CannotStart(String),
     #[error("interrupted")]
@@ -114,7 +114,7 @@ impl CliError {
         }
     }
 
-    /// What to do about it, where the error's own text does not say.
+    /// The remedy, if the error's own text does not have it.
     fn remedy(&self) -> Option<String> {
         match self {
             CliError::Source(error) => error.remedy(),
@@ -152,7 +152,7 @@ fn describe_failures(failures: &[(String, io::Error)]) -> String {
     failures.join("; ")
 }
 
-/// Engines repeat the whole command of a failed step; here it is named by its beginning.
+/// Engines repeat the whole command of a failed step; here only its beginning is shown.
 fn describe_build(error: &BuildError) -> String {
     match error {
         BuildError::Step { step, exit_code: Some(code), .. } => {
@@ -216,7 +216,7 @@ fn build_exit(error: &BuildError, cause: Option<&Cause>) -> Exit {
     }
 }
 
-/// An error with its causes on one line, and what to do about it, a line each.
+/// An error with its causes on one line, then the remedies, one line each.
 pub fn describe(error: &CliError) -> (String, Vec<String>) {
     let (mut message, mut remedies) = (Vec::new(), Vec::new());
     let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -241,7 +241,7 @@ pub fn describe(error: &CliError) -> (String, Vec<String>) {
 /// Writes an error with its causes on one line and the remedy below.
 pub fn report_error(error: &CliError, json: bool) {
     let (message, remedies) = describe(error);
-    // The last word of a process whose stderr is gone cannot be said.
+    // Nothing can be reported if stderr is gone.
     let _ = if json {
         tracing::error!(remedy = remedies.join("\n"), "{message}");
         Ok(())

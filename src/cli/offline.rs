@@ -1,4 +1,4 @@
-//! A directory of package files → what is in it. Nothing else of it is read.
+//! A directory of package files → its packages.
 
 use super::error::CliError;
 use crate::package_file::read_package_file;
@@ -6,7 +6,7 @@ use crate::plan::offline::OfferedFiles;
 use std::fs::File;
 use std::path::Path;
 
-/// Reads every package file of a directory; what lies deeper is not looked at.
+/// Reads every package file in a directory, without subdirectories.
 pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
     let failed = |source| CliError::File { path: directory.display().to_string(), source };
     let mut offered = OfferedFiles { directory: directory.display().to_string(), ..OfferedFiles::default() };
@@ -16,10 +16,10 @@ pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
         if !(name.ends_with(".deb") || name.ends_with(".rpm")) {
             continue;
         }
-        // A pipe would be waited for.
+        // A pipe would block.
         let opened = std::fs::metadata(&path).map(|metadata| metadata.is_file()).and_then(|is_file| match is_file {
             true => File::open(&path),
-            false => Err(std::io::Error::other("it is no file")),
+            false => Err(std::io::Error::other("it is not a regular file")),
         });
         match opened.map_err(Into::into).and_then(read_package_file) {
             Ok(file) => drop(offered.packages.insert(name, file)),
@@ -28,7 +28,7 @@ pub fn load_files(directory: &Path) -> Result<OfferedFiles, CliError> {
     }
     if offered.packages.is_empty() && offered.unusable.is_empty() {
         return Err(CliError::Usage(format!(
-            "{}: there is no .deb or .rpm file in it\n  put the fabric's packages there, and what they depend on",
+            "{}: it contains no .deb or .rpm file\n  put the fabric's packages and their dependencies there",
             directory.display()
         )));
     }

@@ -1,4 +1,4 @@
-//! A word of the user's → the recipe that it names, if it names one.
+//! A word from the command line → the recipe that it names, if any.
 //!
 //! In this order: `recipe:NAME` is a shipped recipe; the path of a `.toml` file, or of a directory with a `recipe.toml`, is a
 //! recipe; the bare name of a shipped recipe is that one, unless the daemon has an image of that name. Anything else is an image.
@@ -12,18 +12,18 @@ use crate::source::{Client, is_image_directory};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// Before the name of a shipped recipe, where it could be an image's, too.
+/// Prefix that marks the name of a shipped recipe, which could also be an image.
 const PREFIX: &str = "recipe:";
 
-/// What a recipe may want to be told.
+/// Options that a recipe may need.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RecipeArgs {
-    /// Region for {region} in the image of a recipe, as cn-hangzhou
+    /// Region for {region} in a recipe's image, such as cn-hangzhou
     #[arg(long, value_name = "REGION")]
     pub region: Option<String>,
 }
 
-/// A recipe and where it came from, as errors name it.
+/// A recipe and its origin, as named in errors.
 #[derive(Debug, Clone)]
 pub struct Found {
     pub origin: String,
@@ -31,14 +31,14 @@ pub struct Found {
 }
 
 impl Found {
-    /// Refuses a recipe that is for another fabric than the target's.
+    /// Refuses a recipe for a fabric other than the target's.
     pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
         let own = self.recipe.fabric;
         if own.id == fabric.id {
             return Ok(());
         }
         Err(CliError::Usage(format!(
-            "recipe {} is for {}, and the target has {}\n  choose another --target",
+            "recipe {} is for {}, but the target has {}\n  choose another --target",
             self.origin, own.title, fabric.title
         )))
     }
@@ -61,7 +61,7 @@ pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
         }
         let hint = hint(text).filter(|_| !Path::new(text).exists() && !is_in_daemon(text, global));
         if let Some(hint) = hint {
-            tracing::warn!("{text} is no shipped recipe, and is taken for an image: {hint}");
+            tracing::warn!("{text} is not a shipped recipe and is treated as an image: {hint}");
         }
         return Ok(None);
     }
@@ -74,7 +74,7 @@ pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
     find_shipped(text).map(Some)
 }
 
-/// Finds a recipe whatever images there are: by path, by name with or without the prefix.
+/// Finds a recipe regardless of images: by path, or by name with or without the prefix.
 pub fn find_recipe(text: &str) -> Result<Found, CliError> {
     match find_without_daemon(text)? {
         Some(found) => Ok(found),
@@ -95,12 +95,12 @@ fn find_without_daemon(text: &str) -> Result<Option<Found>, CliError> {
 
 fn without_recipe(directory: &str) -> CliError {
     CliError::Usage(format!(
-        "the directory {directory} holds no recipe.toml\n  rdmaprep build --all {} builds those below it",
+        "the directory {directory} has no recipe.toml\n  rdmaprep build --all {} builds those below it",
         shell_quote(directory)
     ))
 }
 
-/// The file of a recipe that is meant by a path.
+/// The recipe file that a path refers to.
 fn recipe_file(path: &Path) -> Option<PathBuf> {
     let inside = path.join("recipe.toml");
     if inside.is_file() {
@@ -142,13 +142,13 @@ fn find_shipped(name: &str) -> Result<Found, CliError> {
     }
 }
 
-/// The shipped recipes that a name may have been meant for.
+/// Suggestions for a mistyped recipe name.
 fn hint(name: &str) -> Option<String> {
     let names = shipped::closest(name);
     (!names.is_empty()).then(|| format!("did you mean {}? rdmaprep images lists them all", names.join(", ")))
 }
 
-/// Every recipe that is shipped, by name.
+/// Every shipped recipe, by name.
 pub fn all_shipped() -> Result<Vec<Found>, CliError> {
     shipped::SHIPPED.iter().map(|(name, _)| find_shipped(name)).collect()
 }
@@ -167,12 +167,12 @@ pub fn all_in(directory: &Path) -> Result<Vec<Found>, CliError> {
     files.sort();
     if files.is_empty() {
         let hint = "a recipe is a .toml file, or a directory with a recipe.toml";
-        return Err(CliError::Usage(format!("{shown} holds no recipes\n  {hint}")));
+        return Err(CliError::Usage(format!("{shown} has no recipes\n  {hint}")));
     }
     files.iter().map(|file| load(file)).collect()
 }
 
-/// Whether the daemon has an image of that name. Where there is no daemon, it has none.
+/// Whether the daemon has an image of that name; `false` without a daemon.
 fn is_in_daemon(name: &str, global: &Global) -> bool {
     let asked = super::block_on(async {
         let engine = Client::load(&global.daemon())?.connect().await?;
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn directories_of_recipes() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(all_in(dir.path()).unwrap_err().to_string().contains("holds no recipes"));
+        assert!(all_in(dir.path()).unwrap_err().to_string().contains("has no recipes"));
         let text = "[base]\nimage = 'a'\n[fabric]\nname = 'erdma'\n";
         std::fs::create_dir_all(dir.path().join("b")).unwrap();
         std::fs::create_dir_all(dir.path().join("empty.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! What `render` and `build` share: IMAGE or RECIPE and the options of the swap → facts and plan.
+//! Shared by `render` and `build`: IMAGE or RECIPE and the options of the swap → facts and plan.
 
 use super::Global;
 use super::error::CliError;
@@ -19,19 +19,19 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the swap")]
 pub struct SwapArgs {
-    /// Whose build of the userspace, on a fabric with a choice [default: keep if it is sound, else inbox]
+    /// Userspace build, on a fabric with a choice [default: keep if sound, else inbox]
     #[arg(long, value_name = "WHOSE", value_enum)]
     userspace: Option<UserspaceChoice>,
     /// Version of DOCA-Host, such as 2.10.0, with --userspace doca
     #[arg(long, value_name = "VERSION")]
     doca_version: Option<String>,
-    /// Take the package files of a directory and nothing else; the build has no network
+    /// Use only the package files in a directory; the build has no network
     #[arg(long, value_name = "DIR", conflicts_with_all = ["userspace", "doca_version", "mirror", "vpc", "suite", "apt_proxy", "base_repos"])]
     offline: Option<PathBuf>,
-    /// Address of the directory that holds GPGKEY, apt/ and yum/, or DOCA's key and versions [default: the vendor's public mirror]
+    /// URL of the directory that contains GPGKEY, apt/ and yum/, or DOCA's key and versions [default: the vendor's public mirror]
     #[arg(long, value_name = "URL", conflicts_with = "vpc")]
     mirror: Option<String>,
-    /// Take the vendor's mirror that resolves only inside its VPC
+    /// Use the vendor's mirror that resolves only inside its VPC
     #[arg(long)]
     vpc: bool,
     /// apt suite in the repository, such as jammy/erdma; for rpm a path below yum/, such as redhat/7/erdma/x86_64; for
@@ -45,16 +45,16 @@ pub struct SwapArgs {
     /// Proxy for apt in the build, without credentials
     #[arg(long, value_name = "URL")]
     apt_proxy: Option<String>,
-    /// Argument of the build; without =VALUE it is taken from the environment
+    /// Build argument; without =VALUE its value comes from the environment
     #[arg(long = "build-arg", value_name = "NAME=VALUE")]
     build_args: Vec<String>,
-    /// Package to install besides the fabric's, such as perftest
+    /// Additional package to install, such as perftest
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
-    /// Take rpm packages that nobody signed
+    /// Accept unsigned rpm packages
     #[arg(long, conflicts_with = "key")]
     no_gpg_check: bool,
-    /// yum repository for dependencies during the build, in place of the image's own: those of CentOS 7 and 8 no longer
+    /// yum repository for dependencies during the build, replacing the image's own: those of CentOS 7 and 8 no longer
     /// answer; may be repeated
     #[arg(long = "base-repo", value_name = "URL")]
     base_repos: Vec<String>,
@@ -64,7 +64,7 @@ pub struct SwapArgs {
 enum UserspaceChoice {
     /// The fabric vendor's packages: the only choice on eRDMA
     Vendor,
-    /// What the image has, if it drives the devices
+    /// The image's own, if it drives the devices
     Keep,
     /// The distribution's rdma-core, from the apt or yum repositories of the image
     Inbox,
@@ -83,7 +83,7 @@ impl From<UserspaceChoice> for Userspace {
     }
 }
 
-/// What the user named: an image, or a recipe that names one.
+/// The image that the user named, directly or by a recipe.
 pub struct Subject {
     /// Reference of the base image.
     pub base: Reference,
@@ -91,7 +91,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// An image of the user's, without a recipe.
+    /// An image without a recipe.
     pub fn image(base: Reference) -> Subject {
         Subject { base, recipe: None }
     }
@@ -109,17 +109,17 @@ impl Subject {
         Ok(Subject { base: Reference::Name(found.image(args)?), recipe: Some(found) })
     }
 
-    /// The recipe, where the user named one.
+    /// The recipe, if the user named one.
     pub fn found(&self) -> Option<&Found> {
         self.recipe.as_ref()
     }
 
-    /// The fabric of the recipe, where there is one.
+    /// The recipe's fabric, if there is a recipe.
     pub fn fabric(&self) -> Option<&'static Fabric> {
         self.recipe.as_ref().map(|found| found.recipe.fabric)
     }
 
-    /// Refuses a recipe that is for another fabric than the target's.
+    /// Refuses a recipe for a fabric other than the target's.
     pub fn check_fabric(&self, fabric: &Fabric) -> Result<(), CliError> {
         self.recipe.as_ref().map_or(Ok(()), |found| found.check_fabric(fabric))
     }
@@ -130,7 +130,7 @@ pub fn read_subject(text: &str, args: &RecipeArgs, global: &Global) -> Result<Su
     match recipes::find(text, global)? {
         Some(found) => Subject::recipe(found, args),
         None if args.region.is_some() => {
-            Err(CliError::Usage(format!("--region is for a recipe, and {text} is an image\n  leave it out")))
+            Err(CliError::Usage(format!("--region is for a recipe, but {text} is an image\n  omit it")))
         }
         None => Ok(Subject::image(source::parse(text)?)),
     }
@@ -155,7 +155,7 @@ impl Swap {
 }
 
 impl SwapArgs {
-    /// Refuses what no image could make right, before any work is done.
+    /// Refuses options that are wrong for every image, before any work is done.
     pub fn check(&self, fabric: &Fabric) -> Result<(), CliError> {
         match self.userspace {
             Some(userspace) => Ok(fabric.check_userspace(userspace.into()).map_err(PlanError::from)?),
@@ -163,7 +163,7 @@ impl SwapArgs {
         }
     }
 
-    /// Whether everything is there before the build.
+    /// Whether everything is available before the build.
     pub fn is_offline(&self) -> bool {
         self.offline.is_some()
     }
@@ -255,9 +255,9 @@ fn parse_build_args(
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
             None => match env(arg) {
                 Some(value) => Ok((arg.clone(), value)),
-                None => {
-                    Err(CliError::Usage(format!("--build-arg {arg}: it has no value, and the environment has none")))
-                }
+                None => Err(CliError::Usage(format!(
+                    "--build-arg {arg}: it has no value, and the environment does not set it"
+                ))),
             },
         })
         .collect()

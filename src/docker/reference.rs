@@ -15,7 +15,7 @@ const HUB_LIBRARY: &str = "library";
 const MAX_TAG: usize = 128;
 const MAX_NAME: usize = 255;
 
-/// Why a text is no image reference.
+/// Why a text is not an image reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("parsing the image reference `{reference}`: {problem}")]
 pub struct ReferenceError {
@@ -54,7 +54,7 @@ impl Reference {
         if let Some(tag) = tag
             && !is_tag(tag)
         {
-            return Err(fail("the tag may hold letters, digits, `_`, `.` and `-`, up to 128 of them"));
+            return Err(fail("the tag may contain letters, digits, `_`, `.` and `-`, up to 128 characters"));
         }
         if let Some(digest) = digest
             && !is_digest(digest)
@@ -68,11 +68,11 @@ impl Reference {
         };
         let registry = if registry == "index.docker.io" { DOCKER_HUB } else { registry };
         if !is_registry(registry) {
-            return Err(fail("the registry is no host name with an optional port"));
+            return Err(fail("the registry is not a host name with an optional port"));
         }
         if !repository.split('/').all(is_path_component) {
             return Err(fail(
-                "the repository may hold lower-case letters and digits, separated by `.`, `_`, `__`, `-` or `/`",
+                "the repository may contain lower-case letters and digits, separated by `.`, `_`, `__`, `-` or `/`",
             ));
         }
         if name.len() > MAX_NAME {
@@ -86,12 +86,12 @@ impl Reference {
         })
     }
 
-    /// Host, with the port where there is one.
+    /// Host, with the port if there is one.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// Repository as the registry knows it, with Docker Hub's namespace.
+    /// Repository as the registry knows it, including Docker Hub's namespace.
     pub fn repository(&self) -> &str {
         &self.repository
     }

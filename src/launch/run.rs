@@ -17,7 +17,7 @@ const OVERTIME: Duration = Duration::from_secs(20);
 /// How long to wait for a container whose output has ended.
 const REST: Duration = Duration::from_secs(10);
 
-/// What is to be run.
+/// The run to perform.
 pub struct Run<'a> {
     pub launch: Launch,
     pub plan: &'a AgentPlan,
@@ -62,7 +62,7 @@ pub async fn run(
         () = cancel.cancelled() => return Err(RunError::Interrupted),
     };
     for given_up in &launch.facts.given_up {
-        tracing::info!("not granted, and left out: {given_up}");
+        tracing::info!("not granted and omitted: {given_up}");
     }
     let mut collector = Collector::new(launch.facts, plan, host_driver);
     let Running { container, mut output, create_time } = match started {
@@ -94,7 +94,7 @@ pub async fn run(
     Ok(collector.finish(outside, time))
 }
 
-/// What the engine knows of a container whose output has ended.
+/// The engine's account of a container whose output has ended.
 async fn how_it_ended(engine: &Engine, container: &Container, collector: &Collector) -> Result<Ending, DockerError> {
     // The agent said all; what the kernel still holds goes with the container.
     if collector.is_finished() {

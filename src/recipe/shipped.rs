@@ -1,24 +1,24 @@
-//! The recipes that are in the program: those of `images/` (see `images/README.md`), by the names of their directories.
+//! The recipes compiled into the program: those in `images/` (see `images/README.md`), named by their directories.
 
 use super::{Recipe, RecipeError, parse_recipe};
 
 /// Name and text of every recipe, by name; `build.rs` lists the directories.
 pub static SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped_recipes.rs"));
 
-/// Reads the shipped recipe of a name; `None`: there is none.
+/// Reads the shipped recipe with a name; `None`: there is none.
 pub fn by_name(name: &str) -> Option<Result<Recipe, RecipeError>> {
     let (name, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
     Some(parse_recipe(name, text))
 }
 
-/// Whether there is a shipped recipe of that name.
+/// Whether a shipped recipe has that name.
 pub fn is_shipped(name: &str) -> bool {
     SHIPPED.iter().any(|(known, _)| *known == name)
 }
 
-/// The names that a mistyped one may have meant, best first.
+/// Suggestions for a mistyped name, best first.
 pub fn closest(name: &str) -> Vec<&'static str> {
-    // As for the checks: below this, Jaro-Winkler finds likeness in everything. These names begin alike, so it is higher.
+    // Below this, Jaro-Winkler finds everything similar. These names share their beginning, so it is higher than for checks.
     const ALIKE: f64 = 0.85;
     const SUGGESTED: usize = 3;
     let name = name.to_ascii_lowercase();

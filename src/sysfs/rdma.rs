@@ -1,4 +1,4 @@
-//! RDMA devices of `/sys/class/infiniband` (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
+//! RDMA devices in `/sys/class/infiniband` (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
 
 use super::Tree;
 
@@ -33,13 +33,13 @@ pub fn ports(tree: &Tree<'_>, device: &str) -> Vec<u32> {
     ports
 }
 
-/// A line of the bound device's `uevent`, where links were not captured.
+/// A line of the bound device's `uevent`, for trees without links.
 fn uevent(tree: &Tree<'_>, device: &str, name: &str) -> Option<String> {
     let text = tree.text(&format!("{CLASS}/{device}/device/uevent"))?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
-/// PCI address; `None`: it is no PCI device, as Soft-RoCE is none.
+/// PCI address; `None`: not a PCI device, such as Soft-RoCE.
 pub fn pci_address(tree: &Tree<'_>, device: &str) -> Option<String> {
     let linked = tree.real(&format!("{CLASS}/{device}/device")).and_then(|path| {
         let name = path.rsplit('/').next()?.to_owned();
@@ -77,7 +77,7 @@ pub fn gid_interfaces(tree: &Tree<'_>, port_folder: &str) -> Vec<String> {
     interfaces
 }
 
-/// What a port moved so far.
+/// A port's traffic so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     pub sent_bytes: u64,
@@ -93,7 +93,7 @@ struct Names {
     folder: &'static str,
     sent: &'static str,
     received: &'static str,
-    /// Bytes of one unit.
+    /// Bytes per unit.
     unit_bytes: u64,
     sent_packets: &'static str,
     received_packets: &'static str,
@@ -137,7 +137,7 @@ const COUNTERS: [Names; 4] = [
     },
 ];
 
-/// Reads a port's traffic; `None`: it has no counters of bytes.
+/// Reads a port's traffic; `None`: the port has no byte counters.
 pub fn traffic(tree: &Tree<'_>, port_folder: &str) -> Option<Traffic> {
     COUNTERS.iter().find_map(|names| {
         let read = |file: &str| tree.number::<u64>(&format!("{port_folder}/{}/{file}", names.folder));

@@ -48,3 +48,4 @@ mod tar_formats;
 mod targets;
 mod userspaces;
 mod verbs_abi;
+mod wording;

@@ -27,10 +27,10 @@ use serde::Serialize;
 use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
 
-/// Of what `build` writes, of one image and of several recipes.
+/// Version of the JSON of `build`, for one image and for several recipes.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Lines of the failing step that are shown.
+/// Number of lines shown from the failing step.
 const FAILURE_LINES: usize = 20;
 
 /// The whole result, as `--format json` writes it.
@@ -41,20 +41,20 @@ pub struct BuildResult {
     pub image_id: String,
     tags: Vec<String>,
     builder: String,
-    /// Whose build of the userspace the result has; `keep`: nothing was installed or removed.
+    /// The userspace build in the result; `keep`: nothing was installed or removed.
     userspace: Userspace,
     build_time_ms: u64,
-    /// The base came from its registry for this build.
+    /// The base was pulled for this build.
     pulled: bool,
     pub report: Report,
     diff: ImageDiff,
     pushed: Vec<Pushed>,
 }
 
-/// What came of a build.
+/// The result of a build.
 pub struct Built {
     pub result: BuildResult,
-    /// Packages outside the RDMA set that are not what they were.
+    /// Packages outside the RDMA set that changed.
     damage: Vec<String>,
 }
 
@@ -63,25 +63,25 @@ impl Built {
         if self.damage.is_empty() { verdict_exit(self.result.report.verdict) } else { Exit::ImageAtFault }
     }
 
-    /// What is to be said of packages that the swap was not meant to touch.
+    /// The message about packages that the swap should not have touched.
     pub fn describe_damage(&self) -> Option<String> {
         let packages = self.damage.join(", ");
         (!packages.is_empty()).then(|| format!("the build changed packages outside the RDMA set: {packages}"))
     }
 }
 
-/// The name in the daemon of what is built on.
+/// The name of the base in the daemon.
 pub fn base_name(subject: &Subject) -> Result<&str, CliError> {
     match &subject.base {
         Reference::Daemon(name) | Reference::Name(name) => Ok(name),
         _ => {
             let hint = "load it first: docker load -i FILE";
-            Err(CliError::Usage(format!("{}: a build starts from an image of the daemon\n  {hint}", subject.base)))
+            Err(CliError::Usage(format!("{}: a build starts from an image in the daemon\n  {hint}", subject.base)))
         }
     }
 }
 
-/// What builds share: the engine, and layers that were read already.
+/// State shared by builds: the engine, and layers already read.
 pub struct Workbench<'a> {
     args: &'a BuildArgs,
     client: Client,
@@ -92,7 +92,7 @@ pub struct Workbench<'a> {
 }
 
 impl<'a> Workbench<'a> {
-    /// Connects, and listens for an interrupt from here on.
+    /// Connects, and listens for interrupts from then on.
     pub async fn open(args: &'a BuildArgs, global: &Global) -> Result<Workbench<'a>, CliError> {
         let stop = CancellationToken::new();
         let stopper = stop.clone();
@@ -105,12 +105,12 @@ impl<'a> Workbench<'a> {
         Ok(Workbench { args, client, engine, cache: LayerCache::default(), stop })
     }
 
-    /// Whether an interrupt came.
+    /// Whether the user interrupted.
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Pulls the base where it must, swaps, builds, checks and pushes.
+    /// Pulls the base if needed, swaps, builds, checks and pushes.
     pub async fn make(
         &self,
         subject: &Subject,
@@ -164,9 +164,9 @@ impl<'a> Workbench<'a> {
         Ok(Built { result, damage })
     }
 
-    /// Pulls the base, where it is to be pulled; says whether it was.
+    /// Pulls the base if needed; returns whether it did.
     async fn have_base(&self, subject: &Subject, name: &str, progress: &Progress) -> Result<bool, CliError> {
-        // Who names an image names one that is there; a recipe names it on any machine.
+        // A user names an existing image; a recipe names one on any machine.
         let default = if subject.found().is_some() { PullWhen::Missing } else { PullWhen::Never };
         let wanted = match self.args.pull.unwrap_or(default) {
             PullWhen::Never => false,
@@ -196,7 +196,7 @@ impl<'a> Workbench<'a> {
             build_args: merge_build_args(proxies, &swap.build_args),
             network: args.network.clone().or_else(|| args.swap.is_offline().then(|| "none".to_owned())),
             no_cache: args.no_cache,
-            // The image that was inspected is the one to build on.
+            // Build on exactly the image that was inspected.
             pull: false,
             platform: None,
             builder: match args.builder {
@@ -223,10 +223,10 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    /// Credentials for the registry of the base. It may need none, so a helper that fails need not matter.
+    /// Credentials for the base's registry. It may need none, so a failing helper need not matter.
     fn base_auth(&self, from: &str) -> auth::RegistryAuth {
         auth::find_for_images(&self.client.config, [from]).unwrap_or_else(|error| {
-            tracing::info!("going on without credentials for the base's registry: {error}");
+            tracing::info!("continuing without credentials for the base's registry: {error}");
             auth::RegistryAuth::default()
         })
     }
@@ -247,7 +247,7 @@ impl<'a> Workbench<'a> {
     }
 }
 
-/// Works until an interrupt comes.
+/// Runs until an interrupt.
 async fn until<T>(stop: &CancellationToken, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     tokio::select! {
         biased;
@@ -256,7 +256,7 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = Result<T,
     }
 }
 
-/// Lines of the log that are kept for the search for a cause.
+/// Log lines kept for finding the cause.
 const MAX_LOG_LINES: usize = 50_000;
 
 fn failure(source: BuildError, mut lines: Vec<String>, progress: &Progress) -> CliError {

@@ -1,4 +1,4 @@
-//! Which Linux distribution an image is: os-release text → [`Distro`].
+//! The Linux distribution of an image: os-release text → [`Distro`].
 //!
 //! Parsing is pure. What a distribution *supports* is not here: that belongs to the fabric (`fabric`).
 

@@ -51,7 +51,7 @@ fn packages_from(plan: &SwapPlan) -> String {
     match &plan.origin {
         Origin::Apt(repository) => format!("{} {}", repository.url, repository.suite),
         Origin::Yum(repository) => repository.base_url.clone(),
-        Origin::Files(_) => "package files of the build context".to_owned(),
+        Origin::Files(_) => "package files in the build context".to_owned(),
         Origin::Distribution if plan.package_manager == "apt-get" => "the apt sources of the image".to_owned(),
         Origin::Distribution if !plan.base_repos.is_empty() => {
             format!("the given repositories {}", plan.base_repos.join(" "))

@@ -1,4 +1,4 @@
-//! Judging: facts, a target and a policy → a report, and what a report means for whoever waits for the process.
+//! Judging: facts, a target and a policy → a report and its exit code.
 
 use crate::checks::recipe::{RecipeSubject, check_built, check_stated};
 use crate::checks::{
@@ -15,7 +15,7 @@ use crate::recipe::Recipe;
 use crate::report::{RecipeIdentity, Report};
 use crate::targets::{self, ChosenInstance, Target};
 
-/// How the process ends. The numbers are part of the command line's interface.
+/// Exit codes of the process. The numbers are part of the command line's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Every required check passed.
@@ -35,7 +35,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number that the process ends with.
+    /// The number that the process exits with.
     pub fn code(self) -> u8 {
         match self {
             Exit::Ok => 0,
@@ -49,8 +49,8 @@ impl Exit {
     }
 }
 
-/// Where an image is to run when nobody says it: for a recipe of another fabric than the usual one where its publisher means it
-/// to, else at the first target that has the fabric.
+/// The default target: for a recipe of another fabric than the usual one, where its publisher intends it to run, else the
+/// first target that has the fabric.
 pub fn default_target(recipe: Option<&Recipe>) -> &'static Target {
     let usual = targets::TARGETS[0];
     let Some(recipe) = recipe.filter(|recipe| recipe.fabric.id != usual.fabric.id) else {
@@ -60,15 +60,15 @@ pub fn default_target(recipe: Option<&Recipe>) -> &'static Target {
     recipe.target.or_else(of_fabric).unwrap_or(usual)
 }
 
-/// What images, runs and hosts are judged by.
+/// The rules by which images, runs and hosts are judged.
 pub struct Judge {
-    /// Where the image is to run.
+    /// Where the image will run.
     pub target: &'static Target,
-    /// The instance type it is to run on, whose checks are added.
+    /// The instance type that it will run on, whose checks are added.
     pub instance: Option<ChosenInstance>,
-    /// What changes severities and minimum versions.
+    /// Changes severities and minimum versions.
     pub policy: Option<Policy>,
-    /// From where on a finding counts.
+    /// The threshold from which a finding counts.
     pub bar: Bar,
 }
 
@@ -78,7 +78,7 @@ impl Judge {
         self.target.fabric
     }
 
-    /// A judge for a target, without instance type and policy, to whom only failures of required checks count.
+    /// A judge for a target, without instance type or policy, for which only failures of required checks count.
     pub fn new(target: &'static Target) -> Judge {
         Judge { target, instance: None, policy: None, bar: Bar::Fail }
     }
@@ -103,7 +103,7 @@ impl Judge {
         Report { recipe: Some(RecipeIdentity::new(recipe)), ..report }
     }
 
-    /// Judges what a recipe states; `call` is what a command line names it by.
+    /// Judges what a recipe states; `call` is its name on a command line.
     pub fn judge_stated(&self, recipe: &Recipe, call: &str) -> Report {
         let (target, minimums) = self.adjusted();
         let mut findings = check_stated(recipe, call, &target);
@@ -131,7 +131,7 @@ impl Judge {
         Some(PolicyUse { file: policy.name.clone(), minimums, overrides })
     }
 
-    /// What the named instance type adds; nothing where none was named.
+    /// The findings for the named instance type; none if no type was named.
     fn check_instance(
         &self,
         target: &Target,
@@ -144,12 +144,12 @@ impl Judge {
     }
 }
 
-/// What a run is judged with.
+/// The inputs for judging a run.
 pub struct RunContext<'a> {
     pub image: ImageIdentity,
-    /// What is in the image, where it was inspected.
+    /// The image's facts, if it was inspected.
     pub facts: Option<&'a ImageFacts>,
-    /// Whether the checks of the image count, too.
+    /// Whether the checks of the image count too.
     pub checks_image: bool,
     pub options: RunOptions,
 }
@@ -170,7 +170,7 @@ impl Judge {
 }
 
 impl Judge {
-    /// Judges a host's devices; `nics`: how many of the fabric there should be, whatever the instance type has.
+    /// Judges a host's devices; `nics`: the expected number, overriding the instance type's.
     pub fn judge_host(&self, facts: DeviceFacts, nics: Option<u32>) -> Report {
         let (target, minimums) = self.adjusted();
         let subject = HostSubject { facts: &facts, target: &target, nics, instance: self.instance };
@@ -181,7 +181,7 @@ impl Judge {
     }
 }
 
-/// The exit code of a host's verdict: no image is at fault.
+/// The exit code of a host's verdict: never that of an image at fault.
 pub fn host_exit(verdict: Verdict) -> Exit {
     match verdict {
         Verdict::Pass => Exit::Ok,
@@ -190,15 +190,15 @@ pub fn host_exit(verdict: Verdict) -> Exit {
     }
 }
 
-/// The exit code of a preflight, by what counts against the image and by how the run ended.
+/// The exit code of a preflight, from what counts against the image and how the run ended.
 ///
-/// - Interrupted is interrupted, whatever was found until then.
-/// - Wrong data is 1, even where the time ran out afterwards: no other finding may hide it, and no fact of one run clears the
+/// - An interrupt takes precedence, whatever was found until then.
+/// - Wrong data is 1, even if the time ran out afterwards: no other finding may hide it, and no fact of one run clears the
 ///   image of it (see `data-correct`).
-/// - A time limit is 5. What stood in the way is in the findings.
-/// - Failures are the host's (4) where all of them are blamed on host or settings. One that nobody is blamed for counts
-///   against the image (1): a pipeline must not take it for a machine to be swapped.
-/// - Nothing failed and something is not known: 3.
+/// - A time limit is 5. The findings show the obstacle.
+/// - Failures are the host's (4) if all of them are blamed on host or settings. A failure without blame counts against
+///   the image (1): a pipeline must not replace a machine because of it.
+/// - Nothing failed, but something is unknown: 3.
 pub fn preflight_exit(findings: &[Finding], bar: Bar, ending: &Ending) -> Exit {
     let interrupted = Ending::Agent { ending: AgentEnding::Interrupted };
     let is_corrupt = |finding: &Finding| finding.check == "data-correct" && finding.status == Status::Fail;
@@ -342,7 +342,7 @@ mod tests {
         let context =
             RunContext { image: good().image, facts: None, checks_image: true, options: RunOptions::default() };
         let report = judge.judge_run(run, context);
-        // What is switched off does not make a run that never was a pass.
+        // A switched-off check does not turn a run that never happened into a pass.
         assert_eq!(report.verdict, Verdict::Unknown);
         assert_eq!(report.policy.unwrap().overrides.len(), 2);
     }

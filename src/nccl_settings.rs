@@ -11,7 +11,7 @@ pub const MAX_INTERFACES: usize = 16;
 
 /// Reads a configuration file (`/etc/nccl.conf`, `~/.nccl.conf`, `$NCCL_CONF_FILE`).
 ///
-/// As in NCCL there are no comments and nothing is trimmed: a line with `#` or a space before the name sets a variable that
+/// Like NCCL, it knows no comments and trims nothing: a line with `#` or a space before the name sets a variable that
 /// nobody asks for. The first line of a name counts.
 pub fn parse_conf(text: &str) -> Vec<(String, String)> {
     let mut settings: Vec<(String, String)> = Vec::new();
@@ -77,7 +77,7 @@ impl InterfaceFilter {
             .split(',')
             .filter_map(|entry| {
                 let (name, port) = match entry.split_once(':') {
-                    // What stands behind a second colon is skipped.
+                    // Text after a second colon is skipped.
                     Some((name, rest)) => (name, Some(rest.split(':').next().unwrap_or(rest))),
                     None => (entry, None),
                 };

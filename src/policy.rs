@@ -1,7 +1,7 @@
-//! `policy.toml` → [`Policy`]: what a team asks of its images beside what the target asks.
+//! `policy.toml` → [`Policy`]: a team's own requirements, in addition to the target's.
 //!
-//! Checks know nothing of policies. A policy moves the minimum versions of the target before they run, and the severities
-//! of the findings afterwards, in [`Policy::apply`] alone; what it changed stands in the report.
+//! Checks know nothing about policies. A policy changes the target's minimum versions before they run, and the severities
+//! of the findings afterwards, in [`Policy::apply`] alone; the report lists what it changed.
 
 use crate::checks::{self, Finding, Severity, Status};
 use crate::targets::Target;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 /// A validated policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Where it was read from, for people.
+    /// The file that it was read from, for people.
     pub name: String,
     checks: BTreeMap<&'static str, Rule>,
     minimum_nccl: Option<NcclRequirement>,
     minimum_cuda: Option<CudaVersion>,
 }
 
-/// What a policy makes of one check.
+/// A policy's setting for one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     level: Level,
@@ -34,7 +34,7 @@ struct Rule {
 pub enum Level {
     Required,
     Advice,
-    /// What it finds is not counted.
+    /// The check's findings do not count.
     Off,
 }
 
@@ -47,7 +47,7 @@ impl From<Severity> for Level {
     }
 }
 
-/// What a policy did, as reports show it.
+/// The changes that a policy made, as reports show them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyUse {
@@ -56,7 +56,7 @@ pub struct PolicyUse {
     pub overrides: Vec<Override>,
 }
 
-/// A minimum version that is not the target's.
+/// A minimum version that differs from the target's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MinimumChange {
@@ -67,14 +67,14 @@ pub struct MinimumChange {
     pub now: String,
 }
 
-/// A check that counts otherwise than for the target alone.
+/// A check whose severity differs from the target's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Override {
     pub check: String,
     pub was: Level,
     pub now: Level,
-    /// What the check found, where the finding's status is another one now.
+    /// The check's own status, if the policy changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<Status>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,10 +116,10 @@ pub enum PolicyError {
     Cuda(String),
 }
 
-/// What to say about an id that no check has.
+/// The suggestion for an unknown check id.
 pub fn suggest(id: &str) -> String {
     match checks::closest(id)[..] {
-        [] => "rdmaprep check --list shows the checks".to_owned(),
+        [] => "rdmaprep check --list lists the checks".to_owned(),
         ref ids => format!("did you mean {}?", ids.join(", ")),
     }
 }
@@ -127,7 +127,7 @@ pub fn suggest(id: &str) -> String {
 /// Reads the text of a policy; `name` is the file's.
 ///
 /// # Errors
-/// Text that is not TOML, unknown keys and checks, and values that are no severity or version.
+/// Text that is not TOML, unknown keys and checks, and invalid severities or versions.
 pub fn parse_policy(name: &str, text: &str) -> Result<Policy, PolicyError> {
     let raw: RawPolicy = toml::from_str(text).map_err(|error| PolicyError::Toml(Box::new(error)))?;
     let mut rules = BTreeMap::new();
@@ -162,7 +162,7 @@ fn parse_minimum_cuda(value: String) -> Result<CudaVersion, PolicyError> {
     }
 }
 
-/// Numbers between dots and nothing else: what a person writes must not be read with goodwill.
+/// Only numbers between dots: what a person writes must not be guessed at.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     text.split('.').map(|part| part.parse().ok().filter(|_| part.bytes().all(|b| b.is_ascii_digit()))).collect()
 }
@@ -185,17 +185,17 @@ impl Policy {
             note("cuda", target.minimum_cuda.map(|v| v.to_string()), minimum.to_string());
             adjusted.minimum_cuda = Some(minimum);
         }
-        // The platform does not ask for what the policy asks for.
+        // The platform does not require what the policy requires.
         if !changes.is_empty() {
             adjusted.title = Cow::Owned(format!("{} under {}", target.title, self.name));
         }
         (adjusted, changes)
     }
 
-    /// Gives the findings the severities of the policy: the one place where this happens.
+    /// Applies the policy's severities to the findings: the only place where this happens.
     ///
-    /// A warning of a check that the policy makes required is a failure, and a failure of a check that it makes advice is
-    /// a warning. What could not be determined stays so.
+    /// A warning from a check that the policy makes required is a failure, and a failure from a check that it makes advice
+    /// is a warning. Unknown stays unknown.
     pub fn apply(&self, findings: &mut [Finding]) -> Vec<Override> {
         let mut overrides = Vec::new();
         for finding in findings {

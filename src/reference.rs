@@ -84,12 +84,12 @@ impl Reference {
         })
     }
 
-    /// Host, with the port where there is one.
+    /// Host, with the port if there is one.
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// Repository as the registry knows it, with Docker Hub's namespace.
+    /// Repository as the registry knows it, including Docker Hub's namespace.
     pub fn repository(&self) -> &str {
         &self.repository
     }

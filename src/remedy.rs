@@ -1,9 +1,9 @@
-//! What an error says to do about it.
+//! Remedies of errors.
 
-/// An error that may know what helps.
+/// An error that may have a remedy.
 ///
-/// Its `Display` is one line that says what is wrong; the remedy comes apart from it, so that each is printed in its own place.
+/// `Display` is one line that says what is wrong; the remedy is separate, so that each is printed in its own place.
 pub trait Remedy: std::error::Error {
-    /// What the user can do about it, a line each; `None` where nothing general can be said.
+    /// What the user can do, one line each; `None` if there is no general remedy.
     fn remedy(&self) -> Option<String>;
 }

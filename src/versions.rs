@@ -148,7 +148,7 @@ pub fn parse_nccl_version(text: &str) -> Option<NcclVersion> {
     }
 }
 
-/// The CUDA version in an NCCL version line (`2.21.5+cuda12.4` → `12.4`): what it was built with, never what the image has.
+/// The CUDA version in an NCCL version line (`2.21.5+cuda12.4` → `12.4`): what NCCL was built with, not what the image has.
 pub fn nccl_built_for_cuda(text: &str) -> Option<CudaVersion> {
     parse_cuda_version(text.split_once("+cuda")?.1)
 }

@@ -1,7 +1,7 @@
-//! A barrier between the ranks of one container: a page of shared memory, as quick as nccl-tests' barrier of MPI.
+//! A barrier between the ranks of one container: a page of shared memory, as fast as the MPI barrier of nccl-tests.
 //!
-//! A rank that waits gives its processor away, so that more ranks than processors do not stop each other. Nobody waits for
-//! ever: the supervisor ends all ranks when one does not come.
+//! A waiting rank yields its processor, so that more ranks than processors do not block each other. Nobody waits forever:
+//! the supervisor ends all ranks if one does not arrive.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the page holds.
+/// The content of the page.
 #[repr(C)]
 struct Shared {
     arrived: AtomicU32,
@@ -24,11 +24,11 @@ pub struct Barrier {
     ranks: u32,
 }
 
-/// Polls before the processor is given away: about a microsecond.
+/// Polls before the processor is yielded: about a microsecond.
 const POLLS: u32 = 64;
 
 impl Barrier {
-    /// Makes `file` long enough; done once, before the ranks start.
+    /// Makes `file` long enough; called once, before the ranks start.
     pub fn prepare(file: &File) -> io::Result<()> {
         file.set_len(size_of::<Shared>() as u64)
     }

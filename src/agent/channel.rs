@@ -1,4 +1,4 @@
-//! What supervisor and rank say to each other: JSON lines over a socket that is the rank's stdin.
+//! Messages between supervisor and rank: JSON lines over a socket that is the rank's stdin.
 
 use crate::facts::run::{Collective, Failure, LoadedLibrary, Phase, Placement, Plant, WrongElement};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -23,7 +23,7 @@ pub struct Meeting {
     pub unique_id: String,
 }
 
-/// What a rank says.
+/// A message from a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RankMessage {
@@ -32,7 +32,7 @@ pub enum RankMessage {
         version_code: i32,
     },
     Phase(Phase),
-    /// From rank 0: as in [`Meeting`].
+    /// From rank 0: the id for [`Meeting`].
     UniqueId(String),
     Timing(Timing),
     Failed(Failure),
@@ -43,7 +43,7 @@ pub enum RankMessage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     pub data_type_index: u32,
-    /// As asked for; whole elements may be less.
+    /// The requested size; whole elements may be less.
     pub size_bytes: u64,
     pub placement: Placement,
     pub time_us: f64,

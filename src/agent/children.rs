@@ -1,4 +1,4 @@
-//! Processes of the agent: ranks, and probes that give one line.
+//! The agent's child processes: ranks, and probes that print one line.
 
 use super::channel::{Meeting, RankMessage, RankPlan, receive, send};
 use super::logs::RankFiles;
@@ -15,17 +15,17 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// This program, whatever became of its file.
+/// This program, even if its file was moved or deleted.
 const SELF: &str = "/proc/self/exe";
 
-/// A part of the agent as a process of its own, which ends with this one.
+/// A part of the agent as a separate process, which ends with this one.
 fn of_agent(part: &str) -> Command {
     let mut command = Command::new(SELF);
     command.args(["agent", part]).env(super::SUPERVISOR, std::process::id().to_string());
     command
 }
 
-/// What the supervisor hears.
+/// An event for the supervisor.
 #[derive(Debug)]
 pub enum Event {
     Said {
@@ -41,11 +41,11 @@ pub enum Event {
     Interrupted,
 }
 
-/// What asking libcuda came to.
+/// The result of the libcuda probe.
 #[derive(Debug)]
 pub struct GpuAnswer {
     pub probe: GpuProbe,
-    /// It did not end in time.
+    /// The probe did not end in time.
     pub is_late: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
-    /// Starts a rank; what it says comes as events.
+    /// Starts a rank; its messages arrive as events.
     pub fn start(
         plan: &RankPlan,
         files: RankFiles,
@@ -98,7 +98,7 @@ impl RankProcess {
     }
 }
 
-/// What an exit that was not announced means. `out_of_memory`: the kernel killed for memory since the start.
+/// The meaning of an unannounced exit. `out_of_memory`: the kernel has killed for memory since the start.
 pub fn explain_exit(status: ExitStatus, out_of_memory: bool, limit_bytes: Option<u64>) -> Failure {
     match (status.signal(), status.code()) {
         (Some(libc::SIGKILL), _) if out_of_memory => Failure::OutOfMemory { limit_bytes },
@@ -124,7 +124,7 @@ fn signal_name(signal: i32) -> String {
     name.to_owned()
 }
 
-/// Asks libcuda in a process of its own.
+/// Probes libcuda in a separate process.
 pub fn probe_gpus(limit: Duration) -> GpuAnswer {
     let (answer, _) = probe(part::GPUS, limit);
     let is_late = matches!(answer, Err(ProbeError::Late(_)));
@@ -138,7 +138,7 @@ pub fn probe_gpus(limit: Duration) -> GpuAnswer {
     GpuAnswer { probe, is_late }
 }
 
-/// Asks libibverbs in a process of its own.
+/// Probes libibverbs in a separate process.
 pub fn probe_verbs(limit: Duration) -> VerbsProbe {
     let (answer, stderr) = probe(part::VERBS, limit);
     let mut probe = answer.unwrap_or_else(|error| VerbsProbe {
@@ -151,10 +151,10 @@ pub fn probe_verbs(limit: Duration) -> VerbsProbe {
     probe
 }
 
-/// Why a probe gave no line.
+/// Why a probe printed no line.
 enum ProbeError {
     Failed(Failure),
-    /// What did not end in time, in words.
+    /// The probe that did not end in time, in words.
     Late(String),
 }
 
@@ -171,7 +171,7 @@ impl ProbeError {
     }
 }
 
-/// Runs a part of the agent that writes one line; gives that, and what it wrote to stderr.
+/// Runs a part of the agent that prints one line; returns that line and its stderr.
 fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, ProbeError>, String) {
     let other = ProbeError::other;
     let mut command = of_agent(part);
@@ -184,35 +184,37 @@ fn probe<T: DeserializeOwned>(part: &str, limit: Duration) -> (Result<T, ProbeEr
     let status = match wait(&mut child, limit) {
         Ok(Some(status)) => status,
         Ok(None) => {
-            // It may be in the kernel and not end; then its pipes stay open, too.
+            // It may be stuck in the kernel; then its pipes stay open too.
             let _ = child.kill();
-            let detail = format!("asking for {part} did not end in {:.1} s", limit.as_secs_f64());
+            let detail = format!("the {part} probe did not end within {:.1} s", limit.as_secs_f64());
             return (Err(ProbeError::Late(detail)), String::new());
         }
         Err(error) => return (Err(other(format!("waiting for a process: {error}"))), String::new()),
     };
     let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
     let said = serde_json::from_slice(&stdout).map_err(|_| match status.code() {
-        Some(0) => other(format!("asking for {part}: {:?} cannot be read", String::from_utf8_lossy(&stdout))),
+        Some(0) => {
+            other(format!("the {part} probe printed {:?}, which cannot be read", String::from_utf8_lossy(&stdout)))
+        }
         _ => ProbeError::Failed(explain_exit(status, false, None)),
     });
     (said, String::from_utf8_lossy(&stderr).into_owned())
 }
 
 fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
-    /// More than any probe says.
+    /// More than any probe prints.
     const MOST: u64 = 1024 * 1024;
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(pipe) = pipe {
-            // What came before an error is used.
+            // Output before an error is still used.
             let _ = pipe.take(MOST).read_to_end(&mut bytes);
         }
         bytes
     })
 }
 
-/// Waits for a process; `None`: it runs on.
+/// Waits for a process; `None`: it is still running.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     const PAUSE: Duration = Duration::from_millis(2);
     let end = Instant::now() + limit;

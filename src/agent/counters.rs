@@ -5,7 +5,7 @@ use crate::sysfs::{Tree, rdma};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Device and port, with the file that was read.
+/// Device and port, and the file that was read.
 type Key = (String, Option<u32>, String);
 
 /// Values at one moment, in bytes.
@@ -13,7 +13,7 @@ type Key = (String, Option<u32>, String);
 pub struct Counters(BTreeMap<Key, (u64, u64)>);
 
 impl Counters {
-    /// Reads them all, below a root.
+    /// Reads all counters below a root.
     pub fn read(root: &Path) -> Counters {
         let tree = Tree::new(root);
         let mut found = BTreeMap::new();
@@ -35,7 +35,7 @@ impl Counters {
         Counters(found)
     }
 
-    /// How much each rose since `before`; one that was set back counts from zero.
+    /// How much each counter rose since `before`; one that was reset counts from zero.
     pub fn since(&self, before: &Counters) -> Vec<CounterDelta> {
         let deltas = self.0.iter().filter_map(|((device, port, source), after)| {
             let before = before.0.get(&(device.clone(), *port, source.clone()))?;

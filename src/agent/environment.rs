@@ -1,6 +1,6 @@
-//! What a process in the container sees without any library: variables, limits, memory, interfaces, devices.
+//! What a process in the container sees without libraries: variables, limits, memory, interfaces, devices.
 //!
-//! What cannot be read is left out; nothing here fails.
+//! Unreadable data is omitted; nothing here fails.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ const CAP_IPC_LOCK: u32 = 14;
 /// Longest settings file that is read.
 const MAX_FILE: usize = 64 * 1024;
 
-/// Looks at everything.
+/// Collects everything.
 pub fn look() -> EnvironmentFacts {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     EnvironmentFacts {
@@ -120,7 +120,7 @@ pub fn cgroup(root: &Path, own: &str) -> CgroupFacts {
     }
     let path = own.lines().find_map(|line| line.split_once(":memory:").map(|(_, path)| path));
     let folder = folder(&base, path, "memory.limit_in_bytes");
-    // What the kernel gives where there is no limit: the largest multiple of a page.
+    // The kernel's value for "no limit": the largest multiple of a page.
     const NO_LIMIT: u64 = i64::MAX as u64 & !0xfff;
     CgroupFacts {
         version: 1,
@@ -130,7 +130,7 @@ pub fn cgroup(root: &Path, own: &str) -> CgroupFacts {
     }
 }
 
-/// The group of this process, again.
+/// The control group of this process.
 pub fn own_cgroup() -> CgroupFacts {
     cgroup(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
 }

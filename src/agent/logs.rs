@@ -1,15 +1,15 @@
-//! What ranks write: NCCL's log and the process's own output, each a file per rank.
+//! The output of ranks: NCCL's log and the process's own output, each a file per rank.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a log that are kept from its beginning and from its end: what stands between repeats itself.
+/// Bytes kept from a log's beginning and from its end: the part between is repetitive.
 const HEAD_BYTES: u64 = 1024 * 1024;
 const TAIL_BYTES: u64 = 512 * 1024;
 /// Bytes of a process's own output that are kept, from the end.
 const OUTPUT_BYTES: u64 = 16 * 1024;
-/// Bytes in which the last line of a log is looked for.
+/// Bytes searched for the last line of a log.
 const LAST_LINE_BYTES: u64 = 64 * 1024;
 
 /// The files of one rank.
@@ -39,14 +39,14 @@ impl RankFiles {
         read_ends(&self.output, 0, OUTPUT_BYTES).unwrap_or_default().0
     }
 
-    /// NCCL's last word.
+    /// NCCL's last line.
     pub fn last_line(&self) -> Option<String> {
         let (text, _) = read_ends(&self.log, 0, LAST_LINE_BYTES).ok()?;
         text.lines().rev().map(str::trim_end).find(|line| !line.is_empty()).map(str::to_owned)
     }
 }
 
-/// Beginning and end of a file, and the bytes between them. A cut goes through no line.
+/// Beginning and end of a file, and the bytes between them. Lines are never cut.
 fn read_ends(path: &Path, head: u64, tail: u64) -> io::Result<(String, u64)> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -1,6 +1,6 @@
-//! The all-reduce of one rank: nccl-tests' way to time it, and a check of every element on the GPU.
+//! The all-reduce of one rank: timed as in nccl-tests, with a check of every element on the GPU.
 //!
-//! As nccl-tests 2.19.6 does (`src/common.cu`, TimeTest and BenchTime): warm-up operations of every size; then, per size
+//! The course is that of nccl-tests 2.19.6 (`src/common.cu`, TimeTest and BenchTime): warm-up operations; then, per size
 //! and placement, one untimed operation, a barrier, the host's clock around `n` asynchronous operations that move through
 //! the buffers, and an untimed operation whose result is checked.
 
@@ -24,7 +24,7 @@ const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels
 const THREADS: u32 = 256;
 /// Enough blocks for the largest GPU; the kernels stride.
 const MAX_BLOCKS: u64 = 8192;
-/// What a receive buffer holds before a checked operation: NaN in every type.
+/// Fills a receive buffer before a checked operation: NaN in every type.
 const POISON: u32 = 0xffff_ffff;
 /// How fast the driver clears new memory of `ncclMemAlloc` in the background, at least. Operations meanwhile take a tenth
 /// longer: on an H200 (driver 580, NCCL 2.28.3) for 43 ms after 8 GiB and 64 ms after 12 GiB, 200 GB/s. nccl-tests does not
@@ -62,13 +62,13 @@ pub struct Checked {
     pub first: Option<WrongElement>,
 }
 
-/// What the timed part says of one size.
+/// The timed result for one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timed {
     pub time_us: f64,
 }
 
-/// Who the rank is, and what it has.
+/// The rank's identity and resources.
 pub struct Member<'a> {
     pub cuda: &'a Cuda,
     pub nccl: &'a Nccl,
@@ -102,7 +102,7 @@ impl<'a> Bench<'a> {
         Ok(Bench { member, kernels, buffers, max_bytes, cleared })
     }
 
-    /// Starts one operation. `iteration` moves it through the buffers, past what caches still hold.
+    /// Starts one operation. `iteration` moves it through the buffers, past data still in caches.
     fn start(&self, data_type: DataType, size: u64, placement: Placement, iteration: u64) -> Result<(), Failure> {
         let count = size / data_type.size();
         let bytes = count * data_type.size();
@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits for the stream, asking NCCL for errors meanwhile.
+    /// Waits for the stream, polling NCCL for errors meanwhile.
     fn complete(&self) -> Result<(), Failure> {
         while !self.member.cuda.is_done(self.member.stream)? {
             self.member.nccl.check_async(self.member.communicator)?;
@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
         Ok(Timed { time_us })
     }
 
-    /// Does one operation on fresh data and counts the elements that are not the exact sum.
+    /// Runs one operation on fresh data and counts the elements that are not the exact sum.
     pub fn check(
         &self,
         at: usize,
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
         unsafe { self.member.cuda.launch(self.kernels[at].fill, blocks, THREADS, self.member.stream, &mut parameters) }
     }
 
-    /// Turns the lowest bit of an element over.
+    /// Flips the lowest bit of an element.
     fn plant(&self, data_type: DataType, at: DevicePointer) -> Result<(), Failure> {
         let mut element = vec![0_u8; if data_type.size() == 4 { 4 } else { 2 }];
         // SAFETY: the caller checked that the element is in the buffer.
@@ -268,6 +268,6 @@ fn pointer<T>(value: &mut T) -> *mut c_void {
 }
 
 fn blocks(count: u64) -> u32 {
-    // At least one: a launch of none is an error.
+    // At least one: launching zero blocks is an error.
     u32::try_from(count.div_ceil(u64::from(THREADS)).clamp(1, MAX_BLOCKS)).unwrap_or(1)
 }

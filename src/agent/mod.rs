@@ -1,7 +1,7 @@
 //! The agent: this program inside the container, started as its entrypoint.
 //!
 //! A supervisor reads an [`AgentPlan`] from a file, looks around ([`environment`], [`probe`]), starts one process per rank
-//! ([`rank`]), watches them, and says what happens as JSON lines on stdout ([`crate::facts::run::AgentMessage`]). It needs
+//! ([`rank`]), watches them, and reports events as JSON lines on stdout ([`crate::facts::run::AgentMessage`]). It needs
 //! no shell, no Python and none of the libraries that it asks about: [`crate::ffi`] opens them at run time.
 //!
 //! [`AgentPlan`]: crate::facts::run::AgentPlan
@@ -35,7 +35,7 @@ pub mod part {
     pub const NCCL_VERSION: &str = "nccl-version";
 }
 
-/// Runs the supervisor; the exit code of the process: 0, when every rank did all that was asked.
+/// Runs the supervisor; returns the process's exit code: 0 if every rank did everything requested.
 pub fn run(plan: &Path) -> u8 {
     supervisor::run(plan)
 }
@@ -45,24 +45,24 @@ pub fn run_rank() -> ! {
     rank::run()
 }
 
-/// Asks libcuda and writes what it says, as one line.
+/// Probes libcuda and prints the result as one line.
 pub fn probe_gpus() -> io::Result<()> {
     end_with_supervisor();
     write_line(&probe::gpus())
 }
 
-/// Asks libibverbs and writes what it says, as one line.
+/// Probes libibverbs and prints the result as one line.
 pub fn probe_verbs() -> io::Result<()> {
     end_with_supervisor();
     write_line(&probe::verbs())
 }
 
-/// What libcuda says, asked in a process of its own, so that a library that crashes or hangs takes only that along.
+/// Probes libcuda in a separate process, so that a crash or hang in the library affects only that.
 pub fn ask_gpus(limit: Duration) -> GpuProbe {
     children::probe_gpus(limit).probe
 }
 
-/// The same of libibverbs.
+/// Probes libibverbs in a separate process.
 pub fn ask_verbs(limit: Duration) -> VerbsProbe {
     children::probe_verbs(limit)
 }
@@ -77,7 +77,7 @@ pub fn can_lock_memory(status: &str) -> bool {
     environment::can_lock_memory(status)
 }
 
-/// Opens a libnccl and gives its `NCCL_VERSION_CODE`.
+/// Opens a libnccl and returns its `NCCL_VERSION_CODE`.
 pub fn nccl_version(path: Option<&str>) -> Result<i32, Failure> {
     Nccl::open(path)?.version_code()
 }
@@ -87,9 +87,9 @@ const SUPERVISOR: &str = "RDMAPREP_SUPERVISOR";
 
 /// Without the supervisor nobody would end a process that hangs in a library.
 fn end_with_supervisor() {
-    // It is refused nowhere; without it the container's end is the end.
+    // No kernel refuses this; without it the process ends with the container.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    // One that ended before that sends no signal any more.
+    // A supervisor that ended before this call sends no signal.
     let supervisor = std::env::var(SUPERVISOR).ok().and_then(|number| number.parse::<i32>().ok());
     let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
     if supervisor.is_some() && parent != supervisor {

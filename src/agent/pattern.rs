@@ -1,4 +1,4 @@
-//! The data that is summed: every element's sum over the ranks is exact in its type, whatever the order of the additions.
+//! The data to sum: every element's sum over the ranks is exact in its type, whatever the order of the additions.
 //!
 //! Each element gets a share from up to 16 ranks, a window of ranks that moves from element to element; the others give
 //! zero. Shares are whole numbers so small that no partial sum needs more bits than the type has. What a rank gives
@@ -7,7 +7,7 @@
 
 use crate::facts::run::DataType;
 
-/// Ranks that give to one element.
+/// Ranks that contribute to one element.
 const SHARES: u64 = 16;
 
 /// Largest share of either sign: 16 of them stay below 2^24 (float), 2^11 (half) and 2^8 (bfloat16), up to which these
@@ -34,7 +34,7 @@ fn share(data_type: DataType, hash: u64, slot: u64) -> i64 {
     (mix(hash, slot) % (2 * largest + 1)) as i64 - largest as i64
 }
 
-/// What one rank gives to an element.
+/// One rank's contribution to an element.
 #[cfg(test)]
 fn given(data_type: DataType, index: u64, rank: u64, ranks: u64, seed: u64) -> i64 {
     let hash = mix(seed, index);
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// A rank that is left out is seen in nearly every element, and with more ranks than shares in many.
+    /// A missing rank shows in nearly every element, and with more ranks than shares in many.
     #[test]
     fn a_missing_rank_shows() {
         for (data_type, ranks, at_least) in

@@ -1,11 +1,11 @@
-//! What libcuda and libibverbs say, each asked in a process of its own: a library that crashes takes only that along.
+//! Probes of libcuda and libibverbs, each in a separate process: a crash in a library affects only that.
 
 use crate::facts::run::{Failure, Gpu, GpuProbe, VerbsProbe};
 use crate::ffi::cuda::{Attribute, Cuda};
 use crate::ffi::verbs::Verbs;
 use std::fs;
 
-/// Asks libcuda.
+/// Probes libcuda.
 pub fn gpus() -> GpuProbe {
     let mut probe =
         GpuProbe { library: None, cuda_version_code: None, gpus: Vec::new(), peer_access: Vec::new(), failure: None };
@@ -13,7 +13,7 @@ pub fn gpus() -> GpuProbe {
     probe
 }
 
-/// What was learnt before a failure is kept.
+/// Results from before a failure are kept.
 fn fill_gpus(probe: &mut GpuProbe) -> Result<(), Failure> {
     let cuda = Cuda::open()?;
     probe.library = Some(cuda.library().clone());
@@ -54,11 +54,11 @@ fn fill_gpus(probe: &mut GpuProbe) -> Result<(), Failure> {
 
 fn numa_node(pci_address: &str) -> Option<i32> {
     let node = fs::read_to_string(format!("/sys/bus/pci/devices/{pci_address}/numa_node")).ok()?;
-    // -1: the firmware does not say.
+    // -1: the firmware does not report it.
     node.trim().parse().ok().filter(|node| *node >= 0)
 }
 
-/// Asks libibverbs.
+/// Probes libibverbs.
 pub fn verbs() -> VerbsProbe {
     match Verbs::open() {
         Err(failure) => VerbsProbe { library: None, devices: Vec::new(), failure: Some(failure), warnings: Vec::new() },

@@ -1,4 +1,4 @@
-//! One rank, in a process of its own: opens the libraries, joins the communicator, measures, checks.
+//! One rank, in a separate process: opens the libraries, joins the communicator, measures, checks.
 //!
 //! Input: a [`RankPlan`] and a [`Meeting`] on stdin, which is a socket. Output: [`RankMessage`]s on the same socket. It says
 //! where it is before it goes there, so that whoever waits for it knows where it stopped.
@@ -27,7 +27,7 @@ pub fn run() -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// The way to the supervisor.
+/// The connection to the supervisor.
 struct Supervisor {
     reader: BufReader<UnixStream>,
     writer: UnixStream,

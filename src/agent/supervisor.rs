@@ -1,4 +1,4 @@
-//! Starts the ranks of a container, watches them, and says what happens.
+//! Starts the ranks of a container, watches them, and reports what happens.
 //!
 //! A rank that hangs in NCCL cannot be woken from within: whoever does not leave a phase in time is named with its phase
 //! and NCCL's last line, and all are ended. A rank that fails gives the others a moment to say what they saw of it.
@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 /// How long the other ranks may go on after one failed.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often ended processes are looked for, while one is ending.
+/// How often to look for ended processes while one is ending.
 const REAP_PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs everything; the exit code of the process.
@@ -53,7 +53,7 @@ pub fn run(plan: &Path) -> u8 {
 fn read_plan(path: &Path) -> io::Result<AgentPlan> {
     let plan: AgentPlan = serde_json::from_slice(&std::fs::read(path)?)?;
     if plan.protocol != PROTOCOL {
-        let text = format!("it has protocol {}, and this agent speaks {PROTOCOL}", plan.protocol);
+        let text = format!("it uses protocol {}, but this agent speaks {PROTOCOL}", plan.protocol);
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     Ok(plan)
@@ -72,11 +72,11 @@ struct Supervisor<'a> {
     verbs_said: bool,
     /// Rank 0 has made the unique id.
     has_id: bool,
-    /// Where the planned directory does not serve; it goes with this value.
+    /// A replacement for an unusable planned directory; removed with this value.
     own_directory: Option<TempDir>,
 }
 
-/// A rank, as far as it came.
+/// A rank and its progress.
 struct Rank {
     process: RankProcess,
     phase: Phase,
@@ -90,9 +90,9 @@ struct Rank {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// It said that it is done.
+    /// The rank reported that it is done.
     Done,
-    /// A failure of it was told.
+    /// The rank's failure was reported.
     Failed,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Supervisor<'a> {
     fn run(&mut self) -> io::Result<AgentEnding> {
         let limit = Duration::from_millis(self.plan.phase_timeout_ms);
         let limit = limit.min(self.total_end().saturating_duration_since(Instant::now()));
-        // The supervisor may be at its end when the answers come.
+        // The supervisor may have ended when the answers arrive.
         let (verbs, gpus) = (self.sender.clone(), self.sender.clone());
         thread::spawn(move || drop(verbs.send(Event::Verbs(probe_verbs(limit)))));
         let environment = environment::look();
@@ -152,7 +152,7 @@ impl<'a> Supervisor<'a> {
         Ok(ending)
     }
 
-    /// Waits for what libcuda says; `None`: told to end meanwhile.
+    /// Waits for the libcuda probe; `None`: told to end meanwhile.
     fn await_gpus(&mut self) -> io::Result<Option<GpuAnswer>> {
         while !self.interrupted {
             match self.events.recv() {
@@ -258,7 +258,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Until every rank is done, one failed, or a time is over.
+    /// Runs until every rank is done, one failed, or a time limit passed.
     fn watch(&mut self, collective: &Collective) -> io::Result<AgentEnding> {
         loop {
             match self.events.recv_timeout(self.next_look()) {
@@ -286,7 +286,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// How long nothing needs to be looked at.
+    /// Time until something needs attention.
     fn next_look(&self) -> Duration {
         if self.ranks.iter().any(|rank| rank.closed && rank.state == State::Running) {
             return REAP_PAUSE;
@@ -364,7 +364,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Looks for ranks that ended without a word.
+    /// Looks for ranks that ended silently.
     fn reap(&mut self) -> io::Result<()> {
         for (number, rank) in (0_u32..).zip(&mut self.ranks) {
             if !rank.closed || rank.state != State::Running {
@@ -384,7 +384,7 @@ impl<'a> Supervisor<'a> {
     /// Names every rank that has not come to its end.
     fn name_silent(&self) -> io::Result<()> {
         let furthest = self.ranks.iter().map(|rank| rank.steps).max().unwrap_or(0);
-        // In the bootstrap all others wait for what rank 0 is to make.
+        // In the bootstrap all others wait for the id from rank 0.
         let owes_id = |number: u32| number == 0 && !self.has_id && self.ranks.len() > 1;
         for (number, rank) in (0_u32..).zip(&self.ranks).filter(|(_, rank)| rank.state == State::Running) {
             let failure = Failure::Silent {
@@ -397,7 +397,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Ends what still runs. A process that the kernel holds stays, and goes with the container.
+    /// Ends whatever still runs. A process stuck in the kernel remains until the container is removed.
     fn end_ranks(&mut self) {
         for rank in &mut self.ranks {
             // A rank that is done ends itself in a moment; to end it now loses nothing.
@@ -444,18 +444,18 @@ fn select<'a>(wanted: &GpuSelection, all: &'a [Gpu]) -> Result<Vec<&'a Gpu>, Str
     match wanted {
         GpuSelection::All => Ok(all.iter().collect()),
         GpuSelection::First(count) if *count as usize > seen => {
-            Err(format!("{count} GPUs were asked for, and the container sees {seen}"))
+            Err(format!("{count} GPUs were requested, but the container sees {seen}"))
         }
         GpuSelection::First(count) => Ok(all.iter().take(*count as usize).collect()),
         GpuSelection::List(indices) => indices
             .iter()
             .map(|index| all.iter().find(|gpu| gpu.index == *index))
             .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| format!("GPUs {indices:?} were asked for, and the container sees 0 to {}", seen.max(1) - 1)),
+            .ok_or_else(|| format!("GPUs {indices:?} were requested, but the container sees 0 to {}", seen.max(1) - 1)),
     }
 }
 
-/// Takes the largest size back to what the smallest GPU holds, twice per rank, as nccl-tests does.
+/// Reduces the largest size to what the smallest GPU can hold twice per rank, as nccl-tests does.
 fn fit(collective: &Collective, chosen: &[&Gpu], ranks_per_gpu: u32) -> Result<Collective, String> {
     const GIB: u64 = 1 << 30;
     let memory = chosen.iter().map(|gpu| gpu.memory_bytes).min().unwrap_or(0);
@@ -469,13 +469,15 @@ fn fit(collective: &Collective, chosen: &[&Gpu], ranks_per_gpu: u32) -> Result<C
         Some(largest) => fitting.max_bytes = largest,
         None => {
             let wanted = collective.min_bytes;
-            return Err(format!("the smallest size is {wanted} B, and a rank can have {limit} B of the GPU's memory"));
+            return Err(format!(
+                "the smallest size is {wanted} B, but a rank can use only {limit} B of the GPU's memory"
+            ));
         }
     }
     Ok(fitting)
 }
 
-/// The file behind the barrier: it has no name, and ranks inherit it.
+/// The barrier's file: it has no name, and ranks inherit it.
 fn barrier_file(directory: &Path) -> io::Result<File> {
     let file = tempfile::tempfile_in(directory)?;
     Barrier::prepare(&file)?;
@@ -522,9 +524,9 @@ mod tests {
         assert_eq!(chosen(GpuSelection::All), Ok(vec![0, 1]));
         assert_eq!(chosen(GpuSelection::First(1)), Ok(vec![0]));
         assert_eq!(chosen(GpuSelection::List(vec![1, 0])), Ok(vec![1, 0]));
-        assert_eq!(chosen(GpuSelection::First(3)), Err("3 GPUs were asked for, and the container sees 2".into()));
+        assert_eq!(chosen(GpuSelection::First(3)), Err("3 GPUs were requested, but the container sees 2".into()));
         let error = chosen(GpuSelection::List(vec![2])).unwrap_err();
-        assert_eq!(error, "GPUs [2] were asked for, and the container sees 0 to 1");
+        assert_eq!(error, "GPUs [2] were requested, but the container sees 0 to 1");
     }
 
     #[test]

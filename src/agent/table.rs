@@ -12,7 +12,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes one in; gives the row that it completes.
+    /// Adds a measurement; returns the row that it completes.
     pub fn add(&mut self, timing: Timing, ranks: usize, collective: &Collective) -> Option<Row> {
         let (index, size) = (timing.data_type_index, timing.size_bytes);
         let key = (index, size, timing.placement);

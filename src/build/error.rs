@@ -52,7 +52,7 @@ impl Remedy for BuildFailure {
     }
 }
 
-/// Engines repeat the whole command of a failed step; here it is named by its beginning.
+/// Engines repeat the whole command of a failed step; here only its beginning is shown.
 fn describe_build(error: &BuildError, cause: Option<&Cause>) -> String {
     let text = match error {
         BuildError::Step { step, exit_code: Some(code), .. } => {

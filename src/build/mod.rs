@@ -29,13 +29,13 @@ use crate::swap::{Subject, Swap, SwapRequest};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// Of what `build` writes, of one image and of several recipes.
+/// Version of the JSON of `build`, for one image and for several recipes.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Lines of the failing step that are shown.
+/// Number of lines shown from the failing step.
 const FAILURE_LINES: usize = 20;
 
-/// When a base comes from its registry.
+/// When to pull a base from its registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullWhen {
     /// Where the daemon does not have it.
@@ -81,20 +81,20 @@ pub struct BuildResult {
     pub image_id: String,
     pub tags: Vec<String>,
     pub builder: String,
-    /// Whose build of the userspace the result has; `keep`: nothing was installed or removed.
+    /// The userspace build in the result; `keep`: nothing was installed or removed.
     pub userspace: Userspace,
     pub build_time_ms: u64,
-    /// The base came from its registry for this build.
+    /// The base was pulled for this build.
     pub pulled: bool,
     pub report: Report,
     pub diff: ImageDiff,
     pub pushed: Vec<Pushed>,
 }
 
-/// What came of a build.
+/// The result of a build.
 pub struct Built {
     pub result: BuildResult,
-    /// Packages outside the RDMA set that are not what they were.
+    /// Packages outside the RDMA set that changed.
     damage: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Built {
         if self.damage.is_empty() { verdict_exit(self.result.report.verdict) } else { Exit::ImageAtFault }
     }
 
-    /// What is to be said of packages that the swap was not meant to touch.
+    /// The message about packages that the swap should not have touched.
     pub fn describe_damage(&self) -> Option<String> {
         let packages = self.damage.join(", ");
         (!packages.is_empty()).then(|| format!("the build changed packages outside the RDMA set: {packages}"))
@@ -137,12 +137,12 @@ impl Workbench {
         Ok(Workbench { request, options, client, engine, cache: LayerCache::default(), stop })
     }
 
-    /// Whether an interrupt came.
+    /// Whether the user interrupted.
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Pulls the base where it must, swaps, builds, checks and pushes.
+    /// Pulls the base if needed, swaps, builds, checks and pushes.
     ///
     /// # Errors
     /// Whatever keeps the image from being built, judged or pushed. An image that does not pass is a result.
@@ -201,9 +201,9 @@ impl Workbench {
         Ok(load_from_daemon(&self.engine, name, &self.cache).await?)
     }
 
-    /// Pulls the base, where it is to be pulled; says whether it was.
+    /// Pulls the base if needed; returns whether it did.
     async fn have_base(&self, subject: &Subject, name: &str, on_event: OnEvent<'_>) -> Result<bool, BuildFailure> {
-        // Who names an image names one that is there; a recipe names it on any machine.
+        // A user names an existing image; a recipe names one on any machine.
         let default = if subject.found().is_some() { PullWhen::Missing } else { PullWhen::Never };
         let wanted = match self.options.pull.unwrap_or(default) {
             PullWhen::Never => false,
@@ -232,7 +232,7 @@ impl Workbench {
             build_args: merge_build_args(proxies, &swap.build_args),
             network: self.options.network.clone().or_else(|| self.request.is_offline().then(|| "none".to_owned())),
             no_cache: self.options.no_cache,
-            // The image that was inspected is the one to build on.
+            // Build on exactly the image that was inspected.
             pull: false,
             platform: None,
             builder: self.options.builder,
@@ -252,10 +252,10 @@ impl Workbench {
         result.map_err(|source| failure(source, lines, on_event))
     }
 
-    /// Credentials for the registry of the base. It may need none, so a helper that fails need not matter.
+    /// Credentials for the base's registry. It may need none, so a failing helper need not matter.
     fn base_auth(&self, from: &str) -> auth::RegistryAuth {
         auth::find_for_images(&self.client.config, [from]).unwrap_or_else(|error| {
-            tracing::info!("going on without credentials for the base's registry: {error}");
+            tracing::info!("continuing without credentials for the base's registry: {error}");
             auth::RegistryAuth::default()
         })
     }
@@ -276,7 +276,7 @@ impl Workbench {
     }
 }
 
-/// Works until an interrupt comes.
+/// Runs until an interrupt.
 async fn until<T>(
     stop: &CancellationToken,
     work: impl Future<Output = Result<T, BuildFailure>>,
@@ -288,7 +288,7 @@ async fn until<T>(
     }
 }
 
-/// Lines of the log that are kept for the search for a cause.
+/// Log lines kept for finding the cause.
 const MAX_LOG_LINES: usize = 50_000;
 
 fn failure(source: BuildError, mut lines: Vec<String>, on_event: OnEvent<'_>) -> BuildFailure {

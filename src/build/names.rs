@@ -27,7 +27,7 @@ impl Remedy for NameTaken {
 pub fn check_names(prefix: &str, all: &[Found]) -> Result<(), NameTaken> {
     let mut images: Vec<(&Found, Name)> = Vec::new();
     for found in all.iter().filter(|found| found.recipe.kind == Kind::Base) {
-        // What is no name is said of the recipe itself.
+        // An invalid name is reported for the recipe itself.
         let Some(tag) = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")) else { continue };
         let Some(image) = Name::parse(&tag) else { continue };
         if let Some((other, _)) = images.iter().find(|(_, other)| *other == image) {
@@ -38,7 +38,7 @@ pub fn check_names(prefix: &str, all: &[Found]) -> Result<(), NameTaken> {
     Ok(())
 }
 
-/// A name as an engine takes it: registry, repository and tag, each with its default.
+/// A name as an engine reads it: registry, repository and tag, each with its default.
 #[derive(Debug, PartialEq, Eq)]
 struct Name {
     registry: String,
@@ -87,7 +87,7 @@ mod tests {
         {
             assert_eq!(check(prefix, one, other), Ok(()), "{one} {other}");
         }
-        // What is ready is not built.
+        // Ready images are not built.
         let mut ready = found("other", "a:latest");
         ready.recipe.kind = Kind::Ready;
         assert!(check_names("", &[found("one", "a"), ready]).is_ok());

@@ -13,8 +13,8 @@ pub fn loader_cache(subject: &Subject<'_>) -> Outcome {
         let file = |path: &Option<String>| path.clone().unwrap_or_else(|| "nothing".to_owned());
         format!("{} gives {}, and after ldconfig {}", answer.name, file(&answer.path), file(&answer.after_ldconfig))
     });
-    let unindexed = loader.unindexed.iter().map(|path| format!("the cache does not know {path}"));
-    let gone = loader.gone.iter().map(|path| format!("the cache names {path}, which is not there"));
+    let unindexed = loader.unindexed.iter().map(|path| format!("{path} is not in the cache"));
+    let gone = loader.gone.iter().map(|path| format!("the cache names {path}, which does not exist"));
     let stale: Vec<String> = changes.chain(unindexed).chain(gone).collect();
     if !stale.is_empty() {
         let what = if loader.cache == LoaderCache::Absent {
@@ -28,7 +28,9 @@ pub fn loader_cache(subject: &Subject<'_>) -> Outcome {
         return Outcome::unknown(problem.clone()).evidence(loader.problems.clone());
     }
     match loader.cache {
-        LoaderCache::Absent => Outcome::pass("there is no /etc/ld.so.cache, and what matters is found without"),
+        LoaderCache::Absent => {
+            Outcome::pass("there is no /etc/ld.so.cache, and the relevant libraries are found without it")
+        }
         _ => Outcome::pass("/etc/ld.so.cache agrees with the directories"),
     }
 }
@@ -45,7 +47,7 @@ pub fn driver_libraries(subject: &Subject<'_>) -> Outcome {
                 wrong.push(format!("the compatibility driver{version} hides the host's: {reason}"));
             }
             (DriverLibraryKind::Stub, Some(reason)) => {
-                wrong.push(format!("the stub {path} is no driver, and {reason}"))
+                wrong.push(format!("the stub {path} is not a driver, and {reason}"))
             }
             (DriverLibraryKind::BakedIn, _) => {
                 wrong.push(format!("{path} is a driver{version} that was built into the image"))

@@ -1,4 +1,4 @@
-//! Facts → findings. No I/O, no printing: a check reads facts and says what it found.
+//! Facts → findings. No I/O, no printing: a check reads facts and reports what it found.
 //!
 //! [`REGISTRY`] (`registry.rs`) holds every check of an image with what it means, [`run::REGISTRY`] every check of a
 //! preflight, [`host::REGISTRY`] every check of a host, [`instance::REGISTRY`] those that a named instance type adds,
@@ -37,10 +37,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     Pass,
-    /// The target does not ask for it.
+    /// The target does not require it.
     Skip,
     Warn,
-    /// It could not be determined; never counts as a pass.
+    /// The check could not be determined; this never counts as a pass.
     Unknown,
     Fail,
 }
@@ -52,12 +52,12 @@ pub enum Status {
 pub enum Severity {
     /// Without it a job does not run over RDMA, or not at all.
     Required,
-    /// Worth knowing.
+    /// Advice: a failure only warns.
     Advice,
 }
 
 impl Severity {
-    /// The status that a check of this severity can have: what is not required warns where it would fail.
+    /// The status under this severity: a check that is not required warns instead of failing.
     pub fn bound(self, status: Status) -> Status {
         match (self, status) {
             (Severity::Advice, Status::Fail) => Status::Warn,
@@ -73,26 +73,26 @@ pub struct Finding {
     pub check: String,
     pub severity: Severity,
     pub status: Status,
-    /// One line: what is the case.
+    /// One line: what was found.
     pub summary: String,
-    /// Paths, versions and settings that the summary rests on.
+    /// Paths, versions and settings as evidence for the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// What to do, fit to be pasted.
+    /// What to do, ready to paste.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// Where what is wrong has to be changed; absent where only an image was looked at, and where it is not known.
+    /// Where the problem has to be fixed; absent if only an image was examined, or if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blame: Option<Fault>,
 }
 
-/// What a check looks at.
+/// The input of a check.
 pub struct Subject<'a> {
     pub facts: &'a ImageFacts,
     pub target: &'a Target,
 }
 
-/// A check, before its name is put to it.
+/// The result of a check, before its id is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     status: Status,
@@ -167,7 +167,7 @@ pub fn check_image(subject: &Subject<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// What all findings together say.
+/// The verdict over all findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -179,7 +179,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// From where on a finding counts against the image.
+/// The threshold from which a finding counts against the image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -187,12 +187,12 @@ pub enum Bar {
     /// Failures of required checks.
     #[default]
     Fail,
-    /// Every failure and every warning, of whatever check.
+    /// Every failure and every warning of any check.
     Warn,
 }
 
 impl Finding {
-    /// What this finding alone says of the image.
+    /// The verdict from this finding alone.
     pub fn weight(&self, bar: Bar) -> Verdict {
         let counts = self.severity == Severity::Required || bar == Bar::Warn;
         match self.status {
@@ -247,7 +247,7 @@ fn rebuild(subject: &Subject<'_>) -> String {
         return format!("rdmaprep build IMAGE -t NEW{more}");
     };
     let (path, tag) = split_tag(name.split('@').next().unwrap_or(name));
-    // An archive's names are whatever its maker wrote.
+    // An archive's names are whatever its creator wrote.
     let new = format!("{path}:{}-{}", tag.unwrap_or("latest"), subject.target.fabric.id);
     format!("rdmaprep build {} -t {}{more}", shell_quote(name), shell_quote(&new))
 }
@@ -294,7 +294,7 @@ pub mod testing {
         assert_eq!(verdict(&findings, Bar::Fail), Verdict::Pass);
     }
 
-    /// What is foreign on one fabric is at home on another.
+    /// A userspace that is foreign on one fabric is right on another.
     #[test]
     fn mellanox_software_is_judged_by_the_devices() {
         let mut facts = good();

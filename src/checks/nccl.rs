@@ -10,12 +10,12 @@ use crate::versions::{CudaVersion, NcclRequirement, NcclVersion, parse_cuda_vers
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
 /// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
 pub(super) const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
-/// One of those that do not.
+/// A release that works.
 const WORKS_ON_ERDMA: NcclVersion = NcclVersion::new(2, 29, 7);
-/// Since when `NCCL_NET_PLUGIN=none` is a keyword (NVIDIA/nccl v2.28, `src/plugin/net.cc`).
+/// First release in which `NCCL_NET_PLUGIN=none` is a keyword (NVIDIA/nccl v2.28, `src/plugin/net.cc`).
 const NONE_IS_A_KEYWORD: NcclVersion = NcclVersion::new(2, 28, 0);
 
-/// Makers of plugins for Mellanox devices (NVIDIA's HPC-X and Spectrum-X), as `inspect` names them.
+/// Vendors of plugins for Mellanox devices (NVIDIA's HPC-X and Spectrum-X), as `inspect` names them.
 const MELLANOX_PLUGINS: [&str; 2] = ["hpcx", "spcx"];
 
 /// A consumer, its copy and the copy's version.
@@ -59,7 +59,7 @@ impl Use<'_> {
     }
 }
 
-/// Those whose copy decides: every torch; without one, programs in general; else whoever has a copy.
+/// The consumers whose copy decides: every torch; without one, programs in general; else any with a copy.
 pub(super) fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
     let (torch, others): (Vec<_>, Vec<_>) = uses(facts).into_iter().partition(Use::is_torch);
     if !torch.is_empty() {
@@ -76,7 +76,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     };
     let facts = subject.facts;
     if facts.nccl_consumers.is_empty() {
-        return Outcome::unknown("these facts do not say who gets which NCCL: inspect the image again");
+        return Outcome::unknown("these facts do not show which NCCL each consumer gets: inspect the image again");
     }
     let evidence = facts.nccl.iter().map(|copy| {
         format!("{} ({:?}): {}", copy.path, copy.kind, copy.version.as_deref().unwrap_or("no version text"))
@@ -87,7 +87,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
         let paths: Vec<String> = facts.nccl.iter().map(|copy| copy.path.clone()).collect();
         return match paths.is_empty() {
             true => Outcome::fail(format!("the image has no NCCL; {} needs {minimum}", subject.target.title)),
-            false => Outcome::fail(format!("NCCL is only where the loader does not look: {}", abbreviate(&paths))),
+            false => Outcome::fail(format!("NCCL exists only where the loader does not look: {}", abbreviate(&paths))),
         }
         .evidence(evidence)
         .remedy(remedy_for(facts, None, Release::Meeting(minimum)));
@@ -97,7 +97,7 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     let summary = present.map(Use::say).collect::<Vec<_>>().join("; ");
     let is_bad = |used: &Use<'_>| used.consumer.path.is_none() || used.version.is_some_and(|v| !minimum.allows(v));
     let is_unknown = |used: &Use<'_>| used.consumer.path.is_some() && used.version.is_none();
-    // The training framework decides; another program's older copy is worth a word.
+    // The training framework decides; another program's older copy is worth a warning.
     let outcome = if first.iter().all(is_bad) {
         let remedy = remedy_for(facts, Some(&first[0]), Release::Meeting(minimum));
         Outcome::fail(format!("{summary}; {} needs {minimum}", subject.target.title)).remedy(remedy)
@@ -114,14 +114,14 @@ pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     outcome.evidence(evidence)
 }
 
-/// What a remedy is to bring.
+/// The release that a remedy installs.
 #[derive(Clone, Copy)]
 enum Release<'a> {
     Meeting(&'a NcclRequirement),
     Exactly(NcclVersion),
 }
 
-/// How a consumer gets another NCCL, in the way that its own came; without any, as a wheel.
+/// How a consumer gets another NCCL, in the way it got its own; without any, as a wheel.
 fn remedy_for(facts: &ImageFacts, used: Option<&Use<'_>>, release: Release<'_>) -> String {
     if let Some(consumer) = used.map(|used| used.consumer)
         && let (Some(directory), Some(hidden)) = (&consumer.library_path, &consumer.instead_of)
@@ -204,9 +204,8 @@ pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
                 ));
             }
             (Some(got), Some(_)) => better.push(format!("{name} gets NCCL {got} from {directory} of LD_LIBRARY_PATH")),
-            _ => unknown.push(format!(
-                "{name} gets an NCCL from {directory} before {hidden}, and their versions are not known"
-            )),
+            _ => unknown
+                .push(format!("{name} gets an NCCL from {directory} before {hidden}, and their versions are unknown")),
         }
     }
     let assumed = uses(facts).iter().any(|used| used.consumer.assumed && used.consumer.instead_of.is_some());
@@ -265,7 +264,7 @@ pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
     let mut others = Vec::new();
     for used in uses(facts) {
         let built = used.copy.and_then(|copy| copy.built_for_cuda.as_deref()).and_then(parse_cuda_version);
-        // What is linked into torch has its own runtime beside it.
+        // NCCL linked into torch has its own runtime next to it.
         if let (Some(built), Some(copy)) = (built, used.copy)
             && versions.iter().all(|version| version.major != built.major)
         {
@@ -285,25 +284,25 @@ pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
 pub fn nccl_version_hint(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let Some(text) = facts.config.env("NCCL_VERSION") else {
-        return Outcome::pass("no NCCL_VERSION speaks of a version");
+        return Outcome::pass("NCCL_VERSION is not set");
     };
     let found: Vec<String> =
         facts.nccl.iter().map(|copy| format!("{}: {}", copy.path, copy.version.as_deref().unwrap_or("?"))).collect();
     let Some(said) = parse_nccl_version(text) else {
-        return Outcome::warn(format!("NCCL_VERSION={text} is no version")).evidence(found);
+        return Outcome::warn(format!("NCCL_VERSION={text} is not a version")).evidence(found);
     };
     if facts.nccl.is_empty() {
-        return Outcome::warn(format!("NCCL_VERSION={text}, and no NCCL was found in the image"));
+        return Outcome::warn(format!("NCCL_VERSION={text}, but the image has no NCCL"));
     }
     let versions: Vec<_> = facts.nccl.iter().map(version_of).collect();
     if versions.contains(&Some(said)) {
-        Outcome::pass(format!("NCCL_VERSION={text} is a version that is there"))
+        Outcome::pass(format!("NCCL_VERSION={text} matches a copy in the image"))
     } else if versions.contains(&None) {
-        Outcome::unknown(format!("NCCL_VERSION={text}, and a copy does not say its version")).evidence(found)
+        Outcome::unknown(format!("NCCL_VERSION={text}, but one copy's version is unknown")).evidence(found)
     } else {
-        Outcome::warn(format!("NCCL_VERSION={text} names none of the versions that are there: {}", abbreviate(&found)))
+        Outcome::warn(format!("NCCL_VERSION={text} matches none of the image's versions: {}", abbreviate(&found)))
             .evidence(found)
-            .remedy("ENV NCCL_VERSION=   # it changes nothing, and misleads whoever reads it")
+            .remedy("ENV NCCL_VERSION=   # it has no effect and misleads readers")
     }
 }
 
@@ -323,8 +322,8 @@ pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
     if value == "none" {
         let old = deciding(facts).iter().any(|used| used.version.is_some_and(|v| v < NONE_IS_A_KEYWORD));
         return Outcome::pass(match old {
-            // It looks for libnccl-net-none.so, finds none, and goes on with its own transports.
-            true => "NCCL_NET_PLUGIN=none: harmless before NCCL 2.28, where it is no keyword but the name of a plugin that is not there",
+            // It looks for libnccl-net-none.so, finds none, and continues with its own transports.
+            true => "NCCL_NET_PLUGIN=none: harmless before NCCL 2.28, where it is not a keyword but the name of a plugin that does not exist",
             false => "NCCL_NET_PLUGIN=none: NCCL uses its own transports",
         })
         .evidence(evidence);
@@ -338,7 +337,7 @@ pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
     });
     match (chosen, reached) {
         (_, Some(plugin)) if plugin.maker == "aws-ofi" => Outcome::fail(format!(
-            "{} is opened in place of NCCL's own transports, and libfabric has no provider for {}",
+            "{} is opened instead of NCCL's own transports, and libfabric has no provider for {}",
             plugin.path, subject.target.fabric.title
         ))
         .remedy(remedy),
@@ -346,12 +345,12 @@ pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
             Outcome::pass(format!("{} ({}) is made for these devices", plugin.path, plugin.maker))
         }
         (_, Some(plugin)) => Outcome::warn(format!(
-            "{} ({}) is opened in place of NCCL's own transports; it was made for other hardware",
+            "{} ({}) is opened instead of NCCL's own transports; it was made for other hardware",
             plugin.path, plugin.maker
         ))
         .remedy(remedy),
         (Some(setting), None) if !value.is_empty() => Outcome::warn(format!(
-            "NCCL_NET_PLUGIN={value} ({}) asks for a plugin that the loader does not find",
+            "NCCL_NET_PLUGIN={value} ({}) names a plugin that the loader does not find",
             setting.from
         ))
         .remedy(remedy),

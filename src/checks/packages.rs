@@ -1,4 +1,4 @@
-//! Checks of the package database and of what OFED left.
+//! Checks of the package database and of OFED's residue.
 
 use super::{Outcome, Subject, abbreviate, rebuild};
 use crate::fabric::RDMA_RPM_PACKAGES;
@@ -6,7 +6,7 @@ use crate::facts::{ImageFacts, Package, PackageFacts, PackageManager, PackageSta
 use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
 use crate::plan::{has_package_manager, is_rdma_core, what_stays};
 
-/// `None`: a list of packages is there. Otherwise why there is none: "not read" never looks like "not installed".
+/// `None`: the package list is known. Otherwise why it is not: "not read" never looks like "not installed".
 fn unknown_packages(facts: &ImageFacts) -> Option<Outcome> {
     let packages = &facts.packages;
     match packages.manager {
@@ -57,7 +57,7 @@ pub fn packages_consistent(subject: &Subject<'_>) -> Outcome {
     match packages.manager {
         PackageManager::Dpkg => dpkg_consistent(packages),
         manager if manager.is_rpm() => rpm_consistent(packages),
-        _ => Outcome::unknown("there is no complete dpkg database to look at"),
+        _ => Outcome::unknown("there is no complete dpkg database to examine"),
     }
 }
 
@@ -110,14 +110,14 @@ fn rpm_consistent(packages: &PackageFacts) -> Outcome {
         missing.sort();
         missing.dedup();
         let remedy = format!("RUN {} {}", install_command(packages), words(&missing));
-        return Outcome::warn(format!("packages miss what they need: {}", abbreviate(&unmet)))
+        return Outcome::warn(format!("packages lack their dependencies: {}", abbreviate(&unmet)))
             .evidence(unmet)
             .remedy(remedy);
     }
     if !unclear.is_empty() {
         return Outcome::unknown(format!("{} requirements could not be judged", unclear.len())).evidence(unclear);
     }
-    Outcome::pass("every installed package has what it requires")
+    Outcome::pass("every installed package has its dependencies")
 }
 
 /// The command that installs by name or by what a package provides, as the image has it.
@@ -131,7 +131,7 @@ pub fn install_command(packages: &PackageFacts) -> &'static str {
     }
 }
 
-/// The line that installs a package which has the same name everywhere.
+/// The line that installs a package with the same name everywhere.
 pub fn install_line(packages: &PackageFacts, name: &str) -> String {
     match packages.manager {
         PackageManager::DpkgStatusD => {
@@ -153,7 +153,7 @@ pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     let shown = |package: &Package| format!("{} {}", package.name, package.version);
     let is_family = |package: &&Package| is_rdma_package(packages, package);
     let mlnx: Vec<&Package> = packages.all_installed().filter(is_family).filter(|p| p.is_mlnx_build()).collect();
-    // Built by Mellanox or not, they are in the way.
+    // Built by Mellanox or not, they conflict.
     let split: Vec<&Package> = packages.all_installed().filter(|p| is_split_provider(packages, p)).collect();
     let mut gone: Vec<&str> = mlnx.iter().chain(&split).map(|package| package.name.as_str()).collect();
     gone.sort_unstable();
@@ -167,7 +167,7 @@ pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     }
     if !split.is_empty() {
         let split: Vec<String> = split.into_iter().map(shown).collect();
-        return Outcome::warn(format!("providers from before rdma-core stand in its way: {}", abbreviate(&split)))
+        return Outcome::warn(format!("providers from before rdma-core conflict with it: {}", abbreviate(&split)))
             .evidence(split)
             .remedy(remedy);
     }
@@ -185,7 +185,7 @@ fn is_split_provider(packages: &PackageFacts, package: &Package) -> bool {
     packages.manager.is_rpm() && crate::plan::is_split_provider(package)
 }
 
-/// Words of a shell command: names out of an image are not trusted to be plain.
+/// Words of a shell command: names from an image are not trusted.
 fn words(names: &[&str]) -> String {
     let quoted = |name: &&str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "+-._/:".contains(c);
@@ -199,8 +199,8 @@ fn is_swappable(packages: &PackageFacts) -> bool {
     !packages.manager.is_rpm() || has_package_manager(packages)
 }
 
-/// Takes the old builds out and puts the repository's in, in one layer. Their versions outrank every other, so that an
-/// installation alone would keep them; a removal with dependencies would take ucx and openmpi along.
+/// Replaces the old builds by the repository's, in one layer. Their versions sort above all others, so an installation
+/// alone would keep them; a removal with dependencies would take ucx and openmpi along.
 fn rpm_swap(subject: &Subject<'_>, gone: &[&str]) -> String {
     let install = rpm_install(subject);
     let install = install.strip_prefix("RUN ").unwrap_or(&install);
@@ -237,11 +237,11 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
         (dir.path.clone(), format!("directory {} ({} files, {size})", dir.path, dir.files))
     });
     let loader = ofed.loader_configs.iter().map(|path| (path.clone(), format!("loader configuration {path}")));
-    // What it is called by, and what is said of it.
+    // Its name and its description.
     let left: Vec<(String, String)> =
         tools.chain(sources).chain(repos).chain(keys).chain(directories).chain(loader).collect();
     if left.is_empty() {
-        // The files show nothing; what packages would show is not known.
+        // The files show nothing; what packages would show is unknown.
         return unknown_packages(subject.facts).unwrap_or(Outcome::pass("nothing of OFED is left"));
     }
     let mut kinds = Vec::new();
@@ -263,7 +263,7 @@ pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     let remedy = if !is_swappable(packages) {
         rpm_clean_up(subject.facts)
     } else if left.iter().all(|(name, _)| is_named(name)) {
-        format!("by hand, as rdmaprep build leaves it: {}", stays.join("; "))
+        format!("by hand, since rdmaprep build leaves it: {}", stays.join("; "))
     } else {
         rebuild(subject)
     };
@@ -320,14 +320,14 @@ pub fn foreign_stacks(subject: &Subject<'_>) -> Outcome {
     let mut wrong: Vec<String> = stacks
         .iter()
         .filter(|stack| stack.dangling && stack.evidence.starts_with("OPAL_PREFIX="))
-        .map(|stack| format!("{} names a directory that is not there, and mpirun will not start", stack.evidence))
+        .map(|stack| format!("{} names a directory that does not exist, and mpirun will not start", stack.evidence))
         .collect();
     // HPC-X takes the verbs library that the loader gives it; EFA's stack works on AWS only.
     let efa = stacks.iter().filter(|stack| stack.name == "efa" && !stack.dangling);
     wrong.extend(efa.map(|stack| format!("EFA, which is for AWS: {}", stack.evidence)));
     match (wrong.is_empty(), all.is_empty()) {
         (false, _) => Outcome::warn(abbreviate(&wrong)).evidence(all),
-        (true, false) => Outcome::pass(format!("not in the way: {}", abbreviate(&all))).evidence(all),
+        (true, false) => Outcome::pass(format!("harmless: {}", abbreviate(&all))).evidence(all),
         (true, true) => Outcome::pass("no communication stack of another cloud"),
     }
 }
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(finding(&facts, "package-database").status, Status::Unknown);
     }
 
-    /// Case A02: packages that were torn out from under their dependents.
+    /// Case A02: packages removed from under their dependents.
     #[test]
     fn unmet_dependencies_and_half_installed_packages() {
         let mut facts = good();
@@ -364,7 +364,7 @@ mod tests {
         assert!(found.summary.contains(&facts.packages.list[0].name), "{found:?}");
     }
 
-    /// Case A01: OFED's version outranks every other, and the database still says so.
+    /// Case A01: OFED's version sorts above every other, and the database still says so.
     #[test]
     fn a_mellanox_build_fails() {
         let mut facts = good();
@@ -412,7 +412,7 @@ mod tests {
         facts
     }
 
-    /// Where dnf or yum is in the image the swap is the remedy, and the plain commands where it is not possible.
+    /// The swap is the remedy if the image has dnf or yum, else the plain commands.
     #[test]
     fn remedies_of_rpm_images() {
         let remedy = |facts: &ImageFacts, check: &str| finding(facts, check).remedy.unwrap();

@@ -1,4 +1,4 @@
-//! What a recipe states, against an image that was built from it, and against a target with no image at hand.
+//! Compares what a recipe states with an image built from it, or with a target if there is no image.
 
 use super::nccl::{CRASHES_ON_ERDMA, deciding};
 use super::registry::{Check, Judge};
@@ -10,7 +10,7 @@ use crate::shell::shell_join;
 use crate::targets::Target;
 use crate::versions::{NcclVersion, parse_cuda_version, parse_nccl_version};
 
-/// A recipe and the image that came of it.
+/// A recipe and the image built from it.
 pub struct RecipeSubject<'a> {
     pub recipe: &'a Recipe,
     pub facts: &'a ImageFacts,
@@ -19,15 +19,15 @@ pub struct RecipeSubject<'a> {
 /// The checks of an image that was built from a recipe.
 pub static REGISTRY_OF_RECIPES: &[Check] = &[Check {
     id: "recipe-facts",
-    // The image's own checks say whether it is right; a recipe that has grown old does not make it wrong.
+    // The image's own checks decide whether it is right; an outdated recipe does not make it wrong.
     severity: Severity::Advice,
     exceptions: &[],
-    about: "The image is what its recipe states.",
+    about: "The image matches its recipe's statements.",
     needs: &["cuda", "nccl", "nccl_consumers", "packages", "python3", "torch", "distro"],
-    why: "The recipe states versions with their sources. Where the image has others, its base's tag was moved, or the recipe \
-          is wrong: who relies on the recipe gets something else.",
-    remedy: "Correct the recipe's [[expect]], or pin the base that it means with base.digest.",
-    source: "the recipe; images/README.md has its form",
+    why: "The recipe states versions with their sources. If the image has others, its base's tag moved, or the recipe \
+          is wrong: users of the recipe get something else.",
+    remedy: "Correct the recipe's [[expect]], or pin the intended base with base.digest.",
+    source: "the recipe; images/README.md describes its format",
     run: Judge::Recipe(recipe_facts),
 }];
 
@@ -42,7 +42,7 @@ pub fn check_built(subject: &RecipeSubject<'_>, target: &Target) -> Vec<Finding>
         .collect()
 }
 
-/// What an image has of something that a recipe can state.
+/// The image's value of something that a recipe can state.
 enum Found {
     Values(Vec<String>),
     /// The image has none.
@@ -61,7 +61,7 @@ fn found(facts: &ImageFacts, fact: Fact) -> Found {
     match fact {
         Fact::Cuda => match facts.cuda.evidence.first() {
             None => Found::Nothing,
-            // A variable says what somebody meant to install.
+            // A variable shows what somebody meant to install.
             Some(first) if first.source == CudaSource::Env => Found::Untold,
             Some(first) => one(Some(first.version.clone())),
         },
@@ -101,7 +101,7 @@ fn recipe_facts(subject: &RecipeSubject<'_>) -> Outcome {
                     Found::Values(values) => values.join(", "),
                     Found::Nothing | Found::Untold => "not in the image".to_owned(),
                 };
-                wrong.push(format!("{fact} is {found}, and the recipe states {value}"));
+                wrong.push(format!("{fact} is {found}, but the recipe states {value}"));
                 evidence.push(format!("{fact} {value} is stated by {source}"));
             }
         }
@@ -109,7 +109,7 @@ fn recipe_facts(subject: &RecipeSubject<'_>) -> Outcome {
     if !wrong.is_empty() {
         return Outcome::warn(wrong.join("; "))
             .evidence(evidence)
-            .remedy("correct [[expect]] of the recipe, or pin the base that it means with base.digest");
+            .remedy("correct the recipe's [[expect]], or pin the intended base with base.digest");
     }
     match (right.is_empty(), untold.is_empty()) {
         (true, true) => Outcome::skip("the recipe states nothing"),
@@ -118,12 +118,12 @@ fn recipe_facts(subject: &RecipeSubject<'_>) -> Outcome {
     }
 }
 
-/// What is said of everything that only an image can show.
+/// The summary for everything that only an image can show.
 pub const NOT_STATED: &str = "the recipe does not say";
 
-/// Judges what a recipe states, with no image at hand: a finding for every check of an image. What is not stated is not known.
+/// Judges what a recipe states, without an image: a finding for every check of an image. What is not stated is unknown.
 ///
-/// `call` is what a command line names the recipe by.
+/// `call` is the recipe's name on a command line.
 pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding> {
     let unknown = || Outcome::unknown(NOT_STATED).remedy(how_to_know(recipe, call, None, Some(target)));
     let outcome = |check: &Check| match check.id {
@@ -137,8 +137,8 @@ pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding
     REGISTRY.iter().map(|check| outcome(check).unwrap_or_else(unknown).into_finding(check, target)).collect()
 }
 
-/// The command that shows what a recipe cannot, for a target: it checks the image that is ready, and builds what is not. Without a
-/// region it has the recipe's example, and without a target the program's own.
+/// The command that shows what a recipe cannot, for a target: it checks a ready image, and builds any other. The default
+/// region is the recipe's example, the default target the program's own.
 pub fn how_to_know(recipe: &Recipe, call: &str, region: Option<&str>, target: Option<&Target>) -> String {
     let mut words = match recipe.kind {
         Kind::Ready => {
@@ -231,7 +231,7 @@ fn distro_listed(recipe: &Recipe, target: &Target) -> Option<Outcome> {
             .evidence([format!("listed: {}", fabric.all_known())]),
         (false, true) => Outcome::pass(distro.to_string()),
         (false, false) => Outcome::unknown(format!(
-            "{distro} is listed for {} and not for {}: the recipe does not say which the image is for",
+            "{distro} is listed for {} but not for {}: the recipe does not say which one the image is for",
             listed.join(", "),
             others.join(", ")
         )),
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(built(&stating("cuda = '12.4'"), &facts).status, Status::Unknown);
         assert_eq!(built(&stating("cudnn = '9'"), &good()).status, Status::Unknown);
         assert_eq!(built(&stating(""), &good()).status, Status::Skip);
-        // A deviation is said although something else is not known.
+        // A deviation is reported although something else is unknown.
         assert_eq!(built(&stating("cudnn = '9'\ncuda = '11.8'"), &good()).status, Status::Warn);
     }
 

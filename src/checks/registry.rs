@@ -1,4 +1,4 @@
-//! The checks and what is to be known of each: for reports, `check --list` and `explain`.
+//! The checks and their documentation, for reports, `check --list` and `explain`.
 //!
 //! A new check is a function in this folder and an entry here; everything else follows from the entry.
 
@@ -18,22 +18,22 @@ use serde::Serialize;
 pub struct Check {
     /// Stable, kebab-case.
     pub id: &'static str,
-    /// What it is for a target that `exceptions` does not name.
+    /// Severity for a target that `exceptions` does not name.
     pub severity: Severity,
-    /// Targets (by id) for which it is something else.
+    /// Targets (by id) with another severity.
     #[serde(skip)]
     pub exceptions: &'static [(&'static str, Severity)],
-    /// What it looks at, in one sentence.
+    /// What it examines, in one sentence.
     pub about: &'static str,
     /// The parts of [`crate::facts::ImageFacts`] that it rests on, by their names in JSON; of a check of a preflight those
     /// of [`crate::facts::run::RunFacts`], of a host's those of [`crate::facts::devices::DeviceFacts`]; of an instance type's
     /// those of an image or a run, or nothing but the type.
     pub needs: &'static [&'static str],
-    /// What it means for a job when it does not pass.
+    /// What it means for a job if it does not pass.
     pub why: &'static str,
     /// What to do, in general; a finding has the remedy for its own image.
     pub remedy: &'static str,
-    /// Where the rule comes from.
+    /// The source of the rule.
     pub source: &'static str,
     #[serde(skip)]
     pub(super) run: Judge,
@@ -45,7 +45,7 @@ pub(super) enum Judge {
     Image(fn(&Subject<'_>) -> Outcome),
     /// `Err`: the facts do not tell.
     Run(fn(&RunSubject<'_>) -> Result<Outcome, Outcome>),
-    /// The same.
+    /// `Err`: the facts do not decide.
     Host(fn(&HostSubject<'_>) -> Result<Outcome, Outcome>),
     /// `None`: there is nothing of the kind to look at.
     Instance(fn(&InstanceSubject<'_>) -> Option<Outcome>),
@@ -89,8 +89,7 @@ impl Check {
     }
 }
 
-/// Every check there is: those of an image, then that of a recipe, then those of a preflight, of a host, and of an instance
-/// type.
+/// Every check: of an image, of a recipe, of a preflight, of a host, and of an instance type.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     REGISTRY
         .iter()
@@ -105,7 +104,7 @@ pub fn by_id(id: &str) -> Option<&'static Check> {
     all().find(|check| check.id == id)
 }
 
-/// The ids that a mistyped one may have meant, best first.
+/// Suggestions for a mistyped id, best first.
 pub fn closest(id: &str) -> Vec<&'static str> {
     suggest::closest(id, all().map(|check| check.id), 0.75)
 }
@@ -118,8 +117,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The image has a config, so that its Env and User are known.",
         needs: &["config"],
-        why: "Without the config nobody knows the PATH, LD_LIBRARY_PATH and NCCL settings that a job starts with, so \
-              every check that rests on them would guess.",
+        why: "Without the config, the PATH, LD_LIBRARY_PATH and NCCL settings that a job starts with are unknown, so \
+              every check that depends on them would guess.",
         remedy: "Pull or load the image again: the engine's store holds only a part of it.",
         source: "OCI image specification 1.1, config.md: `config` is where Env, User and Entrypoint are",
         run: Image(stack::image_config),
@@ -132,7 +131,7 @@ pub static REGISTRY: &[Check] = &[
         needs: &["image"],
         why: "The platforms' GPU nodes are of these two kinds, and the fabrics' packages exist for no other: the \
               container ends with `exec format error`, or has no provider for its network device.",
-        remedy: "Build or pull the image for linux/amd64 (or linux/arm64, where the nodes are).",
+        remedy: "Build or pull the image for linux/amd64 (or linux/arm64, if the nodes are).",
         source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", list of images, read 2026-11",
         run: Image(stack::platform),
     },
@@ -142,7 +141,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The fabric's vendor lists the distribution.",
         needs: &["distro", "image"],
-        why: "For another distribution there is no vendor repository, so nobody has tried its libraries together with \
+        why: "For any other distribution there is no vendor repository, so nobody has tested its libraries with \
               the vendor's, and `rdmaprep build` needs --mirror and --suite.",
         remedy: "Start from a listed distribution, or give `rdmaprep build` a mirror that has packages for this one.",
         source: "Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", list of images, read 2026-11",
@@ -154,7 +153,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The package database can be read.",
         needs: &["packages"],
-        why: "Which build of the RDMA userspace is installed stands there; without it a Mellanox build cannot be ruled \
+        why: "It records which build of the RDMA userspace is installed; without it a Mellanox build cannot be ruled \
               out.",
         remedy: "Keep /var/lib/dpkg in the image: do not delete it to save space.",
         source: "dpkg-query(1), \"Package information\"; deb-control(5)",
@@ -166,7 +165,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "Every installed package is complete and has its dependencies.",
         needs: &["packages"],
-        why: "The image may work as it is, and the next `apt-get install` in it stops with `Unmet dependencies`.",
+        why: "The image may work as it is, but the next `apt-get install` in it stops with `Unmet dependencies`.",
         remedy: "RUN apt-get update && apt-get install -y --fix-broken",
         source: "ROCm/MAD issue 200: packages torn out with `dpkg -r --force-all`",
         run: Image(packages::packages_consistent),
@@ -179,7 +178,7 @@ pub static REGISTRY: &[Check] = &[
         about: "No package of the RDMA userspace is a Mellanox build.",
         needs: &["packages"],
         why: "MLNX_OFED's libibverbs brings the providers of Mellanox devices. Its versions sort above every other, so \
-              `apt-get install` keeps it without a word, the fabric's device is not opened and NCCL falls back to TCP.",
+              `apt-get install` silently keeps it, the fabric's device is not opened and NCCL falls back to TCP.",
         remedy: "rdmaprep build IMAGE -t NEW",
         source: "openucx/ucx issue 6662; `dpkg --compare-versions 2307mlnx47-1.2310119 gt 44.1-2`, run on Debian 12",
         run: Image(packages::ofed_packages),
@@ -190,10 +189,10 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "Nothing of a Mellanox OFED installation is left.",
         needs: &["ofed", "packages"],
-        why: "An apt source that is left brings OFED back at the next apt run; directories cost space, and one on the \
-              loader's path can be loaded in place of the right library.",
+        why: "A leftover apt source brings OFED back at the next apt run; directories cost space, and one on the \
+              loader's path can be loaded instead of the right library.",
         remedy: "rdmaprep build IMAGE -t NEW",
-        source: "openucx/ucx issue 6576: OFED unpacked beside the package database; MLNX_OFED 23.10, apt source it writes",
+        source: "openucx/ucx issue 6576: OFED unpacked without the package manager; MLNX_OFED 23.10, apt source it writes",
         run: Image(packages::ofed_leftovers),
     },
     Check {
@@ -203,8 +202,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[("cce", Advice)],
         about: "The loader does not look into a directory with OFED's verbs libraries.",
         needs: &["ofed"],
-        why: "OFED that was unpacked beside the package database is in no package list, and the loader may take its \
-              libibverbs in place of the one that apt installed: the fabric's device is then not opened.",
+        why: "OFED that was unpacked without the package manager is in no package list, and the loader may take its \
+              libibverbs instead of the one that apt installed: the fabric's device is then not opened.",
         remedy: "Take the directory out of LD_LIBRARY_PATH and /etc/ld.so.conf.d, remove it, and RUN ldconfig",
         source: "openucx/ucx issue 6576: OFED unpacked to /usr/local/ofed by a recipe",
         run: Image(packages::ofed_on_loader_path),
@@ -215,7 +214,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "No communication stack of another cloud is in the way.",
         needs: &["ofed"],
-        why: "A stack for other hardware costs space and may be loaded first; an OPAL_PREFIX that names a directory which is \
+        why: "A stack for other hardware costs space and may be loaded first; an OPAL_PREFIX that names a missing directory \
               gone keeps mpirun from starting.",
         remedy: "Remove the directory, and the variables that name it: ENV OPAL_PREFIX=",
         source: "NVIDIA PyTorch images 25.10, their history: /opt/hpcx, OPAL_PREFIX and EFA's libfabric",
@@ -225,10 +224,10 @@ pub static REGISTRY: &[Check] = &[
         id: "loader-cache",
         severity: Advice,
         exceptions: &[],
-        about: "The loader's cache agrees with the directories that it stands for.",
+        about: "The loader's cache matches its directories.",
         needs: &["loader"],
-        why: "The loader believes the cache: a library that was added or taken away since is found, or not found, \
-              otherwise than the files suggest, and the next ldconfig changes what runs.",
+        why: "The loader trusts the cache: a library that was added or removed since is found, or not found, \
+              contrary to what the files suggest, and the next ldconfig changes what runs.",
         remedy: "RUN ldconfig",
         source: "ldconfig(8); ld.so(8), order of the search",
         run: Image(loader::loader_cache),
@@ -239,7 +238,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The loader finds libibverbs.so.1, which NCCL opens.",
         needs: &["verbs"],
-        why: "NCCL opens libibverbs at run time; where it is not found NCCL says so only at INFO level and uses TCP.",
+        why: "NCCL opens libibverbs at run time; if it is not found, NCCL logs that only at INFO level and uses TCP.",
         remedy: "rdmaprep build IMAGE -t NEW; on RoCE the distribution's libibverbs1 and ibverbs-providers",
         source: "NVIDIA/nccl, src/misc/ibvsymbols.cc; NVIDIA/nvidia-container-toolkit issue 1877",
         run: Image(verbs::libibverbs),
@@ -262,10 +261,10 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "libibverbs and the fabric's provider are of one build.",
         needs: &["verbs", "packages"],
-        why: "Builds of Mellanox, of DOCA, of a cloud's vendor and of a distribution share the number of their private ABI and \
-              not what lies behind it: a provider of another build is opened and may fail anywhere.",
+        why: "Builds by Mellanox, DOCA, a cloud vendor and a distribution share the number of their private ABI but \
+              not its content: a provider from another build is opened and may fail anywhere.",
         remedy: "rdmaprep build IMAGE -t NEW, which swaps all of them together",
-        source: "rdma-core v22 to v64, debian/control: the provider asks for any libibverbs1 from some version on, so no \
+        source: "rdma-core v22 to v64, debian/control: the provider requires any libibverbs1 from some version on, so no \
                  package manager keeps them together",
         run: Image(verbs::one_build),
     },
@@ -275,20 +274,20 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The RDMA userspace is the fabric vendor's build, not the distribution's.",
         needs: &["verbs", "packages"],
-        why: "rdma-core has an eRDMA provider since v43, but its answer from the kernel driver is laid out otherwise than \
-              in the vendor's build while both claim the same ABI: whether the two work together is not established.",
+        why: "rdma-core has had an eRDMA provider since v43, but the kernel driver's response has a different layout \
+              in the vendor's build, while both claim the same ABI: whether the two work together is not established.",
         remedy: "rdmaprep build IMAGE -t NEW",
-        source: "alibaba/elastic-rdma-drivers 0.2.37, erdma-abi.h beside rdma-core v64, kernel-headers/rdma/erdma-abi.h",
+        source: "alibaba/elastic-rdma-drivers 0.2.37, erdma-abi.h compared with rdma-core v64, kernel-headers/rdma/erdma-abi.h",
         run: Image(verbs::vendor_build),
     },
     Check {
         id: "driver-files",
         severity: Advice,
         exceptions: &[],
-        about: "Every file in /etc/libibverbs.d names a provider that is there.",
+        about: "Every file in /etc/libibverbs.d names an existing provider.",
         needs: &["verbs"],
-        why: "libibverbs warns of each at every start; the warning is often taken for the cause of something else.",
-        remedy: "RUN rm -f the file that names a provider which is not there",
+        why: "libibverbs warns about each at every start; the warning is often mistaken for the cause of something else.",
+        remedy: "RUN rm -f the file that names a missing provider",
         source: "NVIDIA/nccl issue 1044; rdma-core, libibverbs/dynamic_driver.c",
         run: Image(verbs::driver_files),
     },
@@ -298,7 +297,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "libibverbs.so, which NCCL opens first, and libibverbs.so.1 are one library.",
         needs: &["verbs"],
-        why: "NCCL opens libibverbs.so before libibverbs.so.1. Where a development link leads to another build, NCCL gets \
+        why: "NCCL opens libibverbs.so before libibverbs.so.1. If a development link leads to another build, NCCL gets \
               that one, whatever the package list says.",
         remedy: "rdmaprep build IMAGE -t NEW",
         source: "NVIDIA/nccl, src/misc/ibvsymbols.cc: order of the two names",
@@ -308,20 +307,20 @@ pub static REGISTRY: &[Check] = &[
         id: "libibverbs-copies",
         severity: Advice,
         exceptions: &[],
-        about: "No other libibverbs is there that cannot open the fabric's device.",
+        about: "No other libibverbs exists that cannot open the fabric's device.",
         needs: &["verbs"],
-        why: "A wheel or a directory of its own may bring a libibverbs along, which looks for providers beside itself: the \
+        why: "A wheel or a separate directory may contain a libibverbs, which looks for providers in its own directory: the \
               programs that open it find no device.",
         remedy: "Remove the copy, so that its users open the system's library",
-        source: "rdma-core, libibverbs/dynamic_driver.c: providers are looked for beside the library; public guide \"RDT on \
-                 eRDMA\", read 2026-11: wheels with a libibverbs of their own",
+        source: "rdma-core, libibverbs/dynamic_driver.c: providers are looked for next to the library; public guide \"RDT on \
+                 eRDMA\", read 2026-11: wheels with their own libibverbs",
         run: Image(verbs::bundled_libraries),
     },
     Check {
         id: "nccl-version",
         severity: Required,
         exceptions: &[],
-        about: "NCCL, as each consumer gets it, is new enough for the target.",
+        about: "The NCCL that each consumer gets is new enough for the target.",
         needs: &["nccl", "nccl_consumers"],
         why: "The platform supports its fabric from this version on. torch may have its own copy, which is the one that \
               counts for it.",
@@ -333,7 +332,7 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-shadowed",
         severity: Required,
         exceptions: &[],
-        about: "LD_LIBRARY_PATH does not give torch an older NCCL than the one that it came with.",
+        about: "LD_LIBRARY_PATH does not give torch an older NCCL than its own.",
         needs: &["nccl", "nccl_consumers", "config"],
         why: "torch was built with the newer one: it misses symbols or falls back to older transports, and the version that \
               pip shows is not the one that runs.",
@@ -348,7 +347,7 @@ pub static REGISTRY: &[Check] = &[
         about: "No consumer gets an NCCL release that is known to fail on the fabric.",
         needs: &["nccl", "nccl_consumers"],
         why: "On eRDMA, 2.28.7 and 2.28.9 end in a segmentation fault in ncclNetInit, before the first collective.",
-        remedy: "Install another release than 2.28.7 and 2.28.9, such as 2.29.7, in the way that this one came: wheel, apt, dnf or conda.",
+        remedy: "Install a release other than 2.28.7 and 2.28.9, such as 2.29.7, in the same way as this one: wheel, apt, dnf or conda.",
         source: "public guide \"RDT on eRDMA\", read 2026-11: 2.28.3, 2.29.7 and 2.30.7 work there; no cause is published",
         run: Image(nccl::nccl_release),
     },
@@ -358,7 +357,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "NCCL was built for the major CUDA version of the image.",
         needs: &["nccl", "nccl_consumers", "cuda"],
-        why: "NCCL's own runtime is linked into it, so it often works; with a driver that is too old for the newer of the two \
+        why: "NCCL's own runtime is linked into it, so it often works; with a driver too old for the newer of the two \
               it does not.",
         remedy: "Install the nvidia-nccl-cuNN or libnccl2 of the image's CUDA",
         source: "NVIDIA/nccl issue 1320: the suffix +cudaX.Y is what NCCL was built with",
@@ -368,9 +367,9 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-version-hint",
         severity: Advice,
         exceptions: &[],
-        about: "NCCL_VERSION, a mere label, agrees with what is there.",
+        about: "NCCL_VERSION, a mere label, matches the installed NCCL.",
         needs: &["nccl", "config"],
-        why: "Images inherit the variable from their base and change the library: whoever reads it is misled.",
+        why: "Images inherit the variable from their base and change the library: the variable then misleads.",
         remedy: "ENV NCCL_VERSION=",
         source: "nvidia/cuda images, which set it; NCCL does not read it (NVIDIA/nccl v2.30.7, src/)",
         run: Image(nccl::nccl_version_hint),
@@ -381,8 +380,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "No network plugin for other hardware takes the place of NCCL's own transports.",
         needs: &["nccl_plugins", "nccl_settings", "nccl", "nccl_consumers"],
-        why: "A plugin that the loader finds is asked first. One for other hardware finds no device, or takes NCCL's own \
-              InfiniBand transport out of the choice.",
+        why: "A plugin that the loader finds is tried first. One for other hardware finds no device, or replaces NCCL's own \
+              InfiniBand transport.",
         remedy: "ENV NCCL_NET_PLUGIN=none",
         source: "NVIDIA/nccl v2.28, src/plugin/net.cc: `none` is a keyword from 2.28 on, before it a name that is not found",
         run: Image(nccl::net_plugin),
@@ -391,9 +390,9 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-ib-enabled",
         severity: Required,
         exceptions: &[],
-        about: "No NCCL setting of the image switches RDMA off.",
+        about: "No NCCL setting in the image switches RDMA off.",
         needs: &["nccl_settings"],
-        why: "NCCL_IB_DISABLE=1, or NCCL_NET=Socket, was right on the machine where the image was made: here every byte goes \
+        why: "NCCL_IB_DISABLE=1, or NCCL_NET=Socket, may have been right where the image was made: here every byte goes \
               over TCP.",
         remedy: "ENV NCCL_IB_DISABLE=0, and ENV NCCL_NET=IB or nothing",
         source: "NCCL user guide, environment variables: NCCL_IB_DISABLE, NCCL_NET",
@@ -403,7 +402,7 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-ib-hca",
         severity: Required,
         exceptions: &[],
-        about: "NCCL_IB_HCA, where the image sets it, can match the fabric's devices.",
+        about: "NCCL_IB_HCA, if the image sets it, can match the fabric's devices.",
         needs: &["nccl_settings"],
         why: "A filter such as mlx5 lets no erdma_N through: NCCL finds no device and uses TCP, without an error.",
         remedy: "ENV NCCL_IB_HCA=erdma (on RoCE: mlx5)",
@@ -414,10 +413,10 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-gid-index",
         severity: Advice,
         exceptions: &[],
-        about: "NCCL takes a GID that reaches other hosts.",
+        about: "NCCL uses a GID that reaches other hosts.",
         needs: &["nccl_settings", "nccl", "nccl_consumers"],
-        why: "NCCL before 2.21 takes index 0, which is a link-local address on eRDMA, and RoCE v1 besides on mlx5: connections \
-              between hosts time out. From 2.21 on it chooses by itself.",
+        why: "NCCL before 2.21 uses index 0, which is a link-local address on eRDMA, and also RoCE v1 on mlx5: connections \
+              between hosts time out. From 2.21 on it chooses itself.",
         remedy: "ENV NCCL_IB_GID_INDEX=1 on eRDMA, the index of RoCE v2 with an IPv4 address on mlx5 (often 3), or NCCL 2.21 \
                  or newer and no setting",
         source: "NVIDIA/nccl v2.20 and v2.21, src/transport/net_ib.cc; alibaba/elastic-rdma-drivers 0.2.37, erdma_verbs.c",
@@ -427,9 +426,9 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-socket-ifname",
         severity: Advice,
         exceptions: &[],
-        about: "NCCL_SOCKET_IFNAME, where the image sets it, leaves the right interface.",
+        about: "NCCL_SOCKET_IFNAME, if the image sets it, allows the right interface.",
         needs: &["nccl_settings"],
-        why: "The ranks find one another over this interface even where RDMA carries the data: with a wrong name the job does \
+        why: "The ranks find each other over this interface even if RDMA carries the data: with a wrong name the job does \
               not start.",
         remedy: "ENV NCCL_SOCKET_IFNAME=eth0",
         source: "NVIDIA/nccl, src/misc/socket.cc; Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11",
@@ -439,11 +438,11 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-platform-settings",
         severity: Advice,
         exceptions: &[],
-        about: "The platform does not set over the image's settings of NCCL, and none is of those without effect there.",
+        about: "The platform neither overrides the image's NCCL settings nor ignores any of them.",
         needs: &["nccl_settings"],
-        why: "Who set a variable in the image believes in it; the platform's own value wins over it in every job, and some \
-              variables do nothing on its fabric.",
-        remedy: "Set the variable in the job, or take it out of the image.",
+        why: "Whoever set the variable expects it to work, but the platform overrides it in every job, and some \
+              variables have no effect on its fabric.",
+        remedy: "Set the variable in the job, or remove it from the image.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", table of preset variables (\"-\": no effect), \
                  read 2026-11",
         run: Image(settings::platform_settings),
@@ -463,10 +462,10 @@ pub static REGISTRY: &[Check] = &[
         id: "driver-libraries",
         severity: Advice,
         exceptions: &[],
-        about: "No driver library of the image is in the way of the host's.",
+        about: "No driver library in the image hides the host's.",
         needs: &["cuda"],
-        why: "The driver's libraries are the host's and are put into the container at start. A stub, a compatibility driver or \
-              one that was built in may be found before them: CUDA then fails with error 803 or 804.",
+        why: "The driver's libraries come from the host and are mounted at container start. A stub, a compatibility driver or \
+              one built into the image may be found before them: CUDA then fails with error 803 or 804.",
         remedy: "Take the stub or compat directory off the loader's path, and remove what a driver installer left",
         source: "NVIDIA/nvidia-docker issues 1256 (error 803) and 1515 (error 804)",
         run: Image(loader::driver_libraries),
@@ -475,7 +474,7 @@ pub static REGISTRY: &[Check] = &[
         id: "python3",
         severity: Advice,
         exceptions: &[("pai-dlc", Required)],
-        about: "python3 is on the PATH, where the target needs it.",
+        about: "python3 is on the PATH, if the target needs it.",
         needs: &["python3", "config"],
         why: "PAI-DLC starts the processes of a job with python3: without it the job ends before its first line.",
         remedy: "RUN apt-get update && apt-get install -y --no-install-recommends python3",
@@ -521,7 +520,7 @@ mod tests {
             }
             for (target, severity) in check.exceptions {
                 assert!(crate::targets::by_id(target).is_some(), "{}: no target {target}", check.id);
-                assert_ne!(*severity, check.severity, "{}: {target} is no exception", check.id);
+                assert_ne!(*severity, check.severity, "{}: {target} is not an exception", check.id);
             }
         }
     }

@@ -18,7 +18,7 @@ const TCP_INTERFACE: &str = "eth0";
 pub(super) enum Setting<'a> {
     Unset,
     Set(&'a NcclSetting),
-    /// A file that may say it was not read.
+    /// Unknown: a file that may set it was not read.
     Unknown(Outcome),
 }
 
@@ -27,13 +27,13 @@ pub(super) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
     let found = facts.nccl_settings.iter().find(|setting| setting.name == name);
     match (found, facts.nccl_settings_unread.first()) {
         (Some(setting), _) if setting.from == "Env" => Setting::Set(setting),
-        (_, Some(path)) => Setting::Unknown(Outcome::unknown(format!("{path} may set {name}, and was not read"))),
+        (_, Some(path)) => Setting::Unknown(Outcome::unknown(format!("{path} may set {name}, but was not read"))),
         (Some(setting), None) => Setting::Set(setting),
         (None, None) => Setting::Unset,
     }
 }
 
-/// What NCCL gets of a setting in a job: the target's value before the image's.
+/// A setting's value for NCCL in a job: the target's overrides the image's.
 pub(super) enum Set {
     Unset,
     To { value: String, from: String },
@@ -51,7 +51,7 @@ pub(super) fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set 
     }
 }
 
-/// What the target sets over the image's own value.
+/// The target's value, if it overrides the image's own.
 fn preset(subject: &Subject<'_>, name: &str) -> Option<&'static str> {
     subject.target.nccl_preset(name)
 }
@@ -84,7 +84,7 @@ pub fn ib_enabled(subject: &Subject<'_>) -> Outcome {
     match setting(subject, "NCCL_NET") {
         Setting::Unknown(outcome) => outcome,
         Setting::Set(setting) if !setting.value.is_empty() && !setting.value.eq_ignore_ascii_case("IB") => {
-            Outcome::fail(format!("{} lets NCCL use no other network, and RDMA is the one called IB", say(setting)))
+            Outcome::fail(format!("{} restricts NCCL to one network, but RDMA is the one called IB", say(setting)))
                 .remedy(match setting.from.as_str() {
                     "Env" => "ENV NCCL_NET=IB".to_owned(),
                     _ => take_out(setting),
@@ -128,7 +128,7 @@ pub fn gid_index(subject: &Subject<'_>) -> Outcome {
         Setting::Set(setting) => Some(setting),
         Setting::Unset => None,
     };
-    // A value that is no number leaves NCCL its default.
+    // With a value that is not a number, NCCL keeps its default.
     let set = set.and_then(|setting| Some((setting, parse_number(&setting.value)?)));
     let fabric = GidRules::of(subject);
     let preset = preset(subject, GID_INDEX).map(|value| format!("{} sets {GID_INDEX}={value}", subject.target.title));
@@ -140,7 +140,7 @@ pub fn gid_index(subject: &Subject<'_>) -> Outcome {
         (_, Some(preset)) => Outcome::pass(preset),
         (Some((setting, value)), None) if Some(value) == fabric.usual => Outcome::pass(say(setting)),
         (Some((setting, value)), None) if value > 0 => Outcome::unknown(format!(
-            "{}: whether the host's GID table has an address there is not in the image",
+            "{}: the image does not show whether the host's GID table has an address there",
             say(setting)
         )),
         (set, None) => index_of_nccl(subject, set.map(|(setting, _)| setting), &fabric),
@@ -149,9 +149,9 @@ pub fn gid_index(subject: &Subject<'_>) -> Outcome {
 
 const GID_INDEX: &str = "NCCL_IB_GID_INDEX";
 
-/// What is known of a fabric's GID tables.
+/// What is known about a fabric's GID tables.
 struct GidRules {
-    /// Why index 0 does not do.
+    /// Why index 0 does not work.
     index_0: &'static str,
     /// The index that has the address on most hosts.
     usual: Option<i64>,
@@ -162,7 +162,7 @@ impl GidRules {
     fn of(subject: &Subject<'_>) -> GidRules {
         if subject.target.fabric.is_mellanox {
             // The default GIDs come first, v1 before v2 (Linux, drivers/infiniband/core/cache.c, ib_cache_gid_set_default_gid).
-            // Where RoCE v2 with an IPv4 address stands differs by host; Baidu's page (BCC/s/ilks01soo) has 3 in its example.
+            // The slot of RoCE v2 with an IPv4 address differs by host; Baidu's page (BCC/s/ilks01soo) has 3 in its example.
             GidRules {
                 index_0: "index 0 is RoCE v1 with a link-local address, which does not reach other hosts",
                 usual: None,
@@ -179,7 +179,7 @@ impl GidRules {
     }
 }
 
-/// The index that NCCL takes where nobody names one; `set`: a negative value, which newer ones read as that.
+/// The index that NCCL uses if none is set; `set`: a negative value, which newer ones read as that.
 fn index_of_nccl(subject: &Subject<'_>, set: Option<&NcclSetting>, fabric: &GidRules) -> Outcome {
     let used = deciding(subject.facts);
     let versions: Vec<Option<NcclVersion>> =
@@ -187,17 +187,17 @@ fn index_of_nccl(subject: &Subject<'_>, set: Option<&NcclSetting>, fabric: &GidR
     let is_old = versions.iter().flatten().any(|version| *version < CHOOSES_GID);
     match set {
         Some(setting) if is_old => {
-            Outcome::warn(format!("{}: NCCL before {CHOOSES_GID} does not choose by itself", say(setting)))
+            Outcome::warn(format!("{}: NCCL before {CHOOSES_GID} does not choose it itself", say(setting)))
                 .remedy(fabric.remedy)
         }
         _ if versions.is_empty() => Outcome::skip("no consumer gets an NCCL"),
         _ if is_old => {
             let why = fabric.index_0;
-            Outcome::warn(format!("{GID_INDEX} is not set, and NCCL before {CHOOSES_GID} takes 0: {why}"))
+            Outcome::warn(format!("{GID_INDEX} is not set, and NCCL before {CHOOSES_GID} uses 0: {why}"))
                 .remedy(fabric.remedy)
         }
         _ if versions.contains(&None) => {
-            Outcome::unknown(format!("{GID_INDEX} is not set, and NCCL's version is not known"))
+            Outcome::unknown(format!("{GID_INDEX} is not set, and NCCL's version is unknown"))
         }
         _ => Outcome::pass(format!("NCCL {CHOOSES_GID} and newer choose the index themselves")),
     }
@@ -219,7 +219,7 @@ pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
         .unwrap_or_default();
     let remedy = format!("ENV {NAME}={TCP_INTERFACE}");
     if !filter.allows(TCP_INTERFACE, None) {
-        return Outcome::warn(format!("{} leaves out {TCP_INTERFACE}, the hosts' interface{over}", say(set)))
+        return Outcome::warn(format!("{} excludes {TCP_INTERFACE}, the hosts' interface{over}", say(set)))
             .remedy(remedy);
     }
     if filter.allows("lo", None) {
@@ -233,8 +233,8 @@ pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
     Outcome::pass(say(set))
 }
 
-/// Settings of the image that do nothing in the target's jobs: those that the platform sets itself, to another value, and
-/// those that it says have no effect.
+/// Settings in the image that do nothing in the target's jobs: those that the platform sets to another value, and those
+/// that it documents as having no effect.
 pub fn platform_settings(subject: &Subject<'_>) -> Outcome {
     let (facts, target) = (subject.facts, subject.target);
     if target.nccl_presets.is_empty() && target.nccl_without_effect.is_empty() {
@@ -242,7 +242,7 @@ pub fn platform_settings(subject: &Subject<'_>) -> Outcome {
     }
     let idle = facts.nccl_settings.iter().filter_map(|set| {
         let why = match target.nccl_preset(&set.name) {
-            Some(value) if value != set.value => format!("the platform sets {}={value} over it", set.name),
+            Some(value) if value != set.value => format!("the platform overrides it with {}={value}", set.name),
             Some(_) => return None,
             None if target.nccl_without_effect.contains(&set.name.as_str()) => "it has no effect there".to_owned(),
             None => return None,
@@ -252,13 +252,13 @@ pub fn platform_settings(subject: &Subject<'_>) -> Outcome {
     let idle: Vec<(&NcclSetting, String)> = idle.collect();
     let Some((first, why)) = idle.first() else {
         return match facts.nccl_settings_unread.first() {
-            Some(path) => Outcome::unknown(format!("{path} may have settings, and was not read")),
-            None => Outcome::pass(format!("no setting of the image is lost in jobs of {}", target.title)),
+            Some(path) => Outcome::unknown(format!("{path} may have settings, but was not read")),
+            None => Outcome::pass(format!("no setting in the image is lost in jobs on {}", target.title)),
         };
     };
     let more = if idle.len() > 1 { format!(", and {} more", idle.len() - 1) } else { String::new() };
-    Outcome::warn(format!("{} does nothing in jobs of {}: {why}{more}", say(first), target.title))
+    Outcome::warn(format!("{} does nothing in jobs on {}: {why}{more}", say(first), target.title))
         .evidence(idle.iter().skip(1).map(|(set, why)| format!("{}: {why}", say(set))))
         .evidence(target.sources.variables.map(|source| format!("source: {}", source.say())))
-        .remedy(format!("set it in the job, where it has to be another than the platform's; {}", take_out(first)))
+        .remedy(format!("set it in the job if it must differ from the platform's; {}", take_out(first)))
 }

@@ -7,7 +7,7 @@ use crate::versions::parse_cuda_version;
 pub fn image_config(subject: &Subject<'_>) -> Outcome {
     if subject.facts.config.missing {
         if subject.facts.image.reference.starts_with("rootfs:") {
-            return Outcome::unknown("a root directory has no config: environment, user and entrypoint are not known")
+            return Outcome::unknown("a root directory has no config: environment, user and entrypoint are unknown")
                 .remedy("check the image that it was made from");
         }
         return Outcome::unknown("the image has no config: it is incomplete in the engine's store")
@@ -21,7 +21,7 @@ pub fn platform(subject: &Subject<'_>) -> Outcome {
     let platform = format!("{}/{}", image.os, image.architecture);
     match platform.as_str() {
         "linux/amd64" | "linux/arm64" => Outcome::pass(platform),
-        "/" => Outcome::unknown("the image does not say which platform it is for"),
+        "/" => Outcome::unknown("the image does not name its platform"),
         _ => Outcome::fail(format!("the image is for {platform}")),
     }
 }
@@ -37,12 +37,12 @@ pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
         Some(distro) if fabric.lists(distro, architecture) => {
             Outcome::pass(match fabric.listed_as(distro, architecture) {
                 Some(other) => {
-                    format!("{distro}, taken for {other}, which the vendor lists and which is built from it")
+                    format!("{distro}, treated as {other}, which the vendor lists and which is built from it")
                 }
                 None => distro.to_string(),
             })
         }
-        None => Outcome::warn("the image does not say which distribution it is"),
+        None => Outcome::warn("the image does not name its distribution"),
         Some(distro) => Outcome::warn(format!("{distro} on {architecture} is not on the vendor's list"))
             .evidence([format!("listed: {}", fabric.all_known())]),
     }
@@ -65,14 +65,14 @@ pub fn cuda_version(subject: &Subject<'_>) -> Outcome {
         return Outcome::unknown(format!("CUDA version {:?} cannot be read", first.version)).evidence(evidence);
     };
     if first.source == crate::facts::CudaSource::Env {
-        return Outcome::unknown(format!("only {} speaks of CUDA, and no file of it was found", first.from))
+        return Outcome::unknown(format!("only {} mentions CUDA, and no CUDA file was found", first.from))
             .evidence(evidence);
     }
     let outcome = if version < minimum {
         Outcome::fail(format!("CUDA {version}; {} needs {minimum} or newer", subject.target.title))
             .remedy(format!("start from an image with CUDA {minimum} or newer"))
     } else if cuda.evidence.iter().any(|e| e.version != first.version) {
-        Outcome::warn(format!("CUDA {version} by {}, and other evidence disagrees", first.from))
+        Outcome::warn(format!("CUDA {version} by {}, but other evidence disagrees", first.from))
     } else {
         Outcome::pass(format!("CUDA {version} ({})", first.from))
     };

@@ -17,7 +17,7 @@ pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
             let machines = subject.facts.libraries.iter().filter(|library| paths.contains(&library.path));
             let machines: Vec<String> =
                 machines.map(|library| format!("{} is for {}", library.path, library.machine)).collect();
-            Outcome::fail(format!("the loader takes no libibverbs.so.1; there is {}", abbreviate(&paths)))
+            Outcome::fail(format!("the loader accepts no libibverbs.so.1; found: {}", abbreviate(&paths)))
                 .evidence(paths)
                 .evidence(machines)
                 .remedy(rebuild(subject))
@@ -25,8 +25,8 @@ pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-/// What gives a process the fabric's build in place of a library that it loads. A swap changes packages, and takes OFED's
-/// directories away; what else belongs to no package stays, and comes before what is installed.
+/// How a process gets the fabric's build instead of a library that it loads. A swap changes packages and removes OFED's
+/// directories; anything else outside packages stays, and hides what is installed.
 fn replace(subject: &Subject<'_>, library: &VerbsLibrary) -> String {
     let rebuild = rebuild(subject);
     if library.package.is_some() || library.place == VerbsPlace::Ofed || library.path.chars().any(char::is_control) {
@@ -68,12 +68,12 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
             Outcome::pass(format!("{} opens {}", library.path, provider.path))
         }
         (Some(provider), None) => Outcome::fail(format!(
-            "{} is there, but no file in /etc/libibverbs.d names the driver, so libibverbs does not open it",
+            "{} exists, but no file in /etc/libibverbs.d names the driver, so libibverbs does not open it",
             provider.path
         ))
         .remedy(rebuild(subject)),
         (None, _) if !others.is_empty() && others.iter().all(|provider| provider.abi != abi) => Outcome::fail(format!(
-            "libibverbs opens only -rdmav{abi} providers, and the {driver} provider is {}: they are of different rdma-core builds",
+            "libibverbs opens only -rdmav{abi} providers, and the {driver} provider is {}: they are from different rdma-core builds",
             abbreviate(&paths().collect::<Vec<_>>())
         ))
         .evidence([library.path.clone()])
@@ -85,15 +85,15 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
         ))
         .evidence(paths())
         .remedy(replace(subject, library)),
-        (None, Some(file)) => Outcome::fail(format!("{} names the {driver} driver, and no lib{driver}-rdmav{abi}.so is installed", file.path))
+        (None, Some(file)) => Outcome::fail(format!("{} names the {driver} driver, but no lib{driver}-rdmav{abi}.so is installed", file.path))
             .remedy(replace(subject, library)),
         (None, None) => {
             let packages = &subject.facts.packages;
             let brings = if packages.manager.is_rpm() { "libibverbs" } else { "ibverbs-providers" };
             let summary = match packages.installed(brings) {
-                Some(package) => format!("{brings} {} is installed and has no {driver} provider", package.version),
+                Some(package) => format!("{brings} {} is installed but has no {driver} provider", package.version),
                 None if verbs.providers.is_empty() => {
-                    format!("libibverbs is installed without any provider; package ibverbs-providers is only recommended by it, and {driver} is part of that")
+                    format!("libibverbs is installed without any provider; it only recommends the package ibverbs-providers, which contains {driver}")
                 }
                 None => format!("no {driver} provider is installed"),
             };
@@ -108,17 +108,17 @@ pub fn one_build(subject: &Subject<'_>) -> Outcome {
         return Outcome::skip("there is no libibverbs");
     };
     let Some(package) = library.package.as_deref().and_then(|name| facts.packages.installed(name)) else {
-        return Outcome::unknown(format!("{} belongs to no package, so its build is not known", library.path));
+        return Outcome::unknown(format!("{} belongs to no package, so its build is unknown", library.path));
     };
     let (pair, others) = other_builds(facts, driver);
     if !pair.is_empty() {
-        return Outcome::fail(format!("the {driver} provider is of another build: {}", pair.join("; ")))
+        return Outcome::fail(format!("the {driver} provider is from another build: {}", pair.join("; ")))
             .evidence(pair)
             .evidence(others)
             .remedy(rebuild(subject));
     }
     if !others.is_empty() {
-        return Outcome::warn(format!("of another build than libibverbs: {}", abbreviate(&others)))
+        return Outcome::warn(format!("from another build than libibverbs: {}", abbreviate(&others)))
             .evidence(others)
             .remedy(rebuild(subject));
     }
@@ -135,10 +135,10 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     };
     let package = library.package.as_deref().and_then(|name| facts.packages.installed(name));
     if facts.verbs.erdma_transport == Some(true) {
-        return Outcome::pass("ibv_devinfo knows the eRDMA transport, as only the vendor's build does");
+        return Outcome::pass("ibv_devinfo knows the eRDMA transport, which only the vendor's build does");
     }
     let Some(package) = package else {
-        return Outcome::warn(format!("{} belongs to no package, so its origin is not known", library.path))
+        return Outcome::warn(format!("{} belongs to no package, so its origin is unknown", library.path))
             .remedy(replace(subject, library));
     };
     if facts.verbs.pinned.get(&package.name) == Some(&package.version) {
@@ -192,7 +192,7 @@ pub fn same_library(subject: &Subject<'_>) -> Outcome {
         let other = verbs.libraries.iter().find(|library| library.path == *path);
         let outcome = match other.map(|library| (library, library.provider_abi)) {
             None | Some((_, None)) => {
-                Outcome::unknown(format!("{summary}, and the first does not say which providers it opens"))
+                Outcome::unknown(format!("{summary}, but the first does not show which providers it opens"))
             }
             Some((library, Some(_))) if verbs.usable_providers(library).any(|provider| provider.driver == driver) => {
                 Outcome::warn(format!("{summary}: two builds"))
@@ -219,9 +219,9 @@ pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
         .map(|library| library.path.clone())
         .collect();
     if without.is_empty() {
-        return Outcome::pass("no other libibverbs without the provider is in the image");
+        return Outcome::pass("the image has no other libibverbs without the provider");
     }
-    Outcome::warn(format!("whoever opens it finds no {driver} device: {}", abbreviate(&without))).evidence(without)
+    Outcome::warn(format!("programs that open it find no {driver} device: {}", abbreviate(&without))).evidence(without)
 }
 
 pub fn driver_files(subject: &Subject<'_>) -> Outcome {
@@ -233,14 +233,14 @@ pub fn driver_files(subject: &Subject<'_>) -> Outcome {
         .map(|file| file.path.clone())
         .collect();
     if dangling.is_empty() {
-        return Outcome::pass("every driver file names a provider that is there");
+        return Outcome::pass("every driver file names an existing provider");
     }
     // The names are the image's: none of them may become a command of whoever pastes this. One with a line break cannot
     // stand in a Dockerfile at all.
     let removable: Vec<String> =
         dangling.iter().filter(|path| !path.contains(char::is_control)).map(|path| shell_quote(path)).collect();
-    let outcome =
-        Outcome::warn(format!("dangling, and only noise in the log: {}", abbreviate(&dangling))).evidence(dangling);
+    let outcome = Outcome::warn(format!("dangling, which only adds noise to the log: {}", abbreviate(&dangling)))
+        .evidence(dangling);
     if removable.is_empty() { outcome } else { outcome.remedy(format!("RUN rm -f {}", removable.join(" "))) }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         jammy.verbs.driver_files.retain(|file| file.driver.as_deref() != Some("erdma"));
         let found = finding(&jammy, "rdma-provider");
         assert_eq!(found.status, Status::Fail);
-        assert_eq!(found.summary, "ibverbs-providers 39.0-1 is installed and has no erdma provider");
+        assert_eq!(found.summary, "ibverbs-providers 39.0-1 is installed but has no erdma provider");
 
         let mut noble = good();
         set_version(&mut noble, "50.0-2");
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(finding(&facts, "rdma-provider").status, Status::Unknown);
     }
 
-    /// OFED's libraries are right where Mellanox's devices are, and the distribution's too: not one of each.
+    /// On Mellanox devices OFED's libraries are right, and the distribution's too, but not a mix of both.
     #[test]
     fn packages_of_two_builds() {
         let version = |facts: &mut ImageFacts, name: &str, version: &str| {
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(finding(&facts, "rdma-vendor-build").status, Status::Skip);
     }
 
-    /// A remedy is made to be pasted, and file names are made by whoever made the image.
+    /// A remedy is meant to be pasted, and the image's author chose its file names.
     #[test]
     fn a_file_name_is_no_command() {
         let remedy = |path: &str| {

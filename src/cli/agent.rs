@@ -1,4 +1,4 @@
-//! `rdmaprep agent`: this program inside the container. Started by the preflight, not by people.
+//! `rdmaprep agent`: this program inside the container, started by the preflight, not by people.
 
 use super::error::CliError;
 use crate::agent;
@@ -7,16 +7,16 @@ use clap::Subcommand;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Its words are those of [`agent::part`].
+/// The parts of the agent, named as in [`agent::part`].
 #[derive(Debug, Subcommand)]
 pub enum AgentPart {
     /// Run the ranks of a plan
     Run { plan: PathBuf },
-    /// Be one rank; the plan comes on stdin
+    /// Run one rank; the plan comes on stdin
     Rank,
-    /// Say what libcuda says
+    /// Probe libcuda
     Gpus,
-    /// Say what libibverbs says
+    /// Probe libibverbs
     Verbs,
     /// Open a libnccl and print its version code
     NcclVersion { path: Option<String> },

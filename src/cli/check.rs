@@ -30,7 +30,7 @@ Examples:
 pub struct CheckArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry). Or a recipe, to judge what it states:
-    /// its path, or the name of a shipped one (recipe:NAME where an image is called alike)
+    /// its path, or the name of a shipped one (recipe:NAME if an image has the same name)
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present_any = ["list", "facts"])]
     image: Option<String>,
     /// Judge saved facts (inspect --format json) instead of an image
@@ -38,16 +38,16 @@ pub struct CheckArgs {
     facts: Option<PathBuf>,
     #[command(flatten)]
     judge: JudgeArgs,
-    /// Form of the result on stdout [default: text]
+    /// Output format on stdout [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_REPORTS))]
     format: Option<Format>,
-    /// Write the result to a file in some form; may be repeated, and - is stdout
+    /// Write the result to a file in a format; may be repeated; - is stdout
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_REPORTS))]
     outputs: Vec<Destination>,
-    /// Show what passed, too
+    /// Also show what passed
     #[arg(long)]
     all: bool,
-    /// List the checks, with --format json all that is to be known of them
+    /// List the checks; --format json adds every detail
     #[arg(long, conflicts_with_all = ["image", "facts", "outputs"])]
     list: bool,
     #[command(flatten)]

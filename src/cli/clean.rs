@@ -15,18 +15,18 @@ use std::path::Path;
 
 #[derive(Debug, Args)]
 pub struct CleanArgs {
-    /// Remove also containers of runs that are alive, or may be
+    /// Also remove containers of runs that are, or may be, still alive
     #[arg(long)]
     all: bool,
-    /// Only say what would be removed
+    /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
     format: TextOrJson,
 }
 
-/// Version of the JSON form.
+/// Version of the JSON format.
 const SCHEMA_VERSION: u32 = 1;
 
 /// The whole result, as `--format json` writes it.
@@ -46,7 +46,7 @@ struct Entry {
     image: String,
     run: String,
     state: String,
-    /// Why it was kept.
+    /// Why the container was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -80,7 +80,7 @@ async fn clean(args: &CleanArgs, client: &Client) -> Result<Cleaned, CliError> {
         match fate {
             Fate::Kept(reason) => cleaned.kept.push(entry(container, Some(reason))),
             Fate::Orphan => {
-                // One that went by itself meanwhile was not removed here.
+                // A container that vanished meanwhile was not removed here.
                 if args.dry_run || engine.remove_container(&container.id).await? {
                     cleaned.removed.push(entry(container, None));
                 }
@@ -107,7 +107,7 @@ fn write_text(out: &mut dyn Write, cleaned: &Cleaned) -> io::Result<()> {
     }
     match (cleaned.removed.is_empty(), cleaned.kept.is_empty()) {
         (true, true) => writeln!(out, "no container of rdmaprep is left"),
-        (_, false) => writeln!(out, "--all removes those that were kept, too"),
+        (_, false) => writeln!(out, "--all also removes those that were kept"),
         (false, true) => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! `-o FORMAT=FILE` and `--format`: one result, written in several forms to several places.
+//! `-o FORMAT=FILE` and `--format`: one result, written in several formats to several places.
 //!
-//! A file is there as a whole or not at all: it is written beside its name and moved there. One that cannot be written is an
-//! error that names it, after the others were written.
+//! A file is written completely or not at all: under a temporary name, then renamed. One that cannot be written is an error
+//! that names it, after the others were written.
 
 use super::error::CliError;
 use super::output::Output;
@@ -56,7 +56,7 @@ fn parse_destination(text: &str, accepted: &[Format]) -> Result<Destination, Str
     }
 }
 
-/// Where everything goes: stdout gets `--format` unless an `-o` names it.
+/// The destinations: stdout gets `--format` unless an `-o` names it.
 ///
 /// # Errors
 /// Two results for one place.
@@ -64,12 +64,12 @@ pub fn destinations(format: Option<Format>, given: &[Destination]) -> Result<Vec
     let to_stdout = given.iter().filter(|destination| destination.path.is_none()).count();
     if to_stdout + usize::from(format.is_some()) > 1 {
         return Err(CliError::Usage(
-            "two results are to go to stdout: --format and -o FORMAT=- exclude each other".into(),
+            "two results would go to stdout: --format and -o FORMAT=- exclude each other".into(),
         ));
     }
     let mut seen = BTreeSet::new();
     if let Some(path) = given.iter().filter_map(|d| d.path.as_ref()).find(|path| !seen.insert(*path)) {
-        return Err(CliError::Usage(format!("two results are to go to {}", path.display())));
+        return Err(CliError::Usage(format!("two results would go to {}", path.display())));
     }
     let mut all = given.to_vec();
     if to_stdout == 0 {
@@ -81,7 +81,7 @@ pub fn destinations(format: Option<Format>, given: &[Destination]) -> Result<Vec
 /// Writes a result to every destination.
 ///
 /// # Errors
-/// All files that could not be written, by name; the others are written nevertheless.
+/// Names all files that could not be written; the others are written nevertheless.
 pub fn write_everywhere(
     destinations: &[Destination],
     output: &mut Output,
@@ -103,11 +103,11 @@ pub fn write_everywhere(
 
 type Content<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
-/// Writes a file as a whole, or leaves it as it is.
+/// Writes a file completely, or leaves it unchanged.
 pub fn write_file(path: &Path, content: Content<'_>) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        // A device, a pipe, or a file that somebody holds open (/dev/stderr, /dev/fd/3) is written to, not replaced.
+        // A device, a pipe, or an open file (/dev/stderr, /dev/fd/3) is written to, not replaced.
         Ok(metadata) if !metadata.is_file() || path.starts_with("/dev") || path.starts_with("/proc") => {
             fill(File::options().append(true).open(path)?, content)
         }
@@ -129,7 +129,7 @@ fn replace_file(path: &Path, content: Content<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The error alone: the name of a file that never was helps nobody.
+/// The error without the temporary file's name, which helps nobody.
 fn without_temporary_name(error: io::Error) -> io::Error {
     // tempfile: `No such file or directory (os error 2) at path "..."`.
     let text = error.to_string();

@@ -39,49 +39,49 @@ pub struct DevicesArgs {
     check: bool,
     #[command(flatten)]
     judge: JudgeArgs,
-    /// How many devices of the target's fabric there should be, for --check [default: as many as the type of --instance has]
+    /// Expected number of devices of the target's fabric, for --check [default: that of the --instance type]
     #[arg(long, value_name = "N", requires = "check")]
     nics: Option<u32>,
-    /// Show what passed, too, with --check
+    /// Also show what passed, with --check
     #[arg(long, requires = "check")]
     all: bool,
-    /// Show traffic again and again
+    /// Show traffic continuously
     #[arg(long, conflicts_with = "outputs")]
     watch: bool,
-    /// Seconds between two looks, with --watch
+    /// Seconds between samples, with --watch
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
     interval: f64,
-    /// End after so many looks, with --watch [default: at Ctrl-C]
+    /// Stop after this many samples, with --watch [default: at Ctrl-C]
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Write from each device to itself over RDMA, and verify every byte: it proves the device without a second host
+    /// Write from each device to itself over RDMA and verify every byte: proves the device without a second host
     #[arg(long, conflicts_with_all = ["check", "watch", "sysfs"])]
     loopback: bool,
-    /// Slot of the GID table, with --loopback [default: the one that NCCL takes]
+    /// Slot of the GID table, with --loopback [default: the one that NCCL uses]
     #[arg(long, value_name = "N", requires = "loopback")]
     gid_index: Option<u32>,
-    /// Bytes of a message, with --loopback [default: 64 KiB to 8 MiB by factors of two]
+    /// Message size in bytes, with --loopback [default: 64 KiB to 8 MiB by factors of two]
     #[arg(long, value_name = "BYTES", requires = "loopback", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(4096..=8 << 20))]
     sizes: Vec<u64>,
-    /// Change this message before it is verified, to see that the check finds it, with --loopback
+    /// Corrupt this message before it is verified, to see that the check finds it, with --loopback
     #[arg(long, value_name = "N", requires = "loopback", value_parser = clap::value_parser!(u32).range(1..))]
     plant_wrong: Option<u32>,
-    /// Read a captured tree, and nothing of this host: a directory that holds sys, and proc and dev where they were captured
+    /// Read a captured tree instead of this host: a directory with sys, and proc and dev if captured
     #[arg(long, value_name = "DIR")]
     sysfs: Option<PathBuf>,
-    /// Form of the result on stdout [default: text]; junit, sarif and github are for --check
+    /// Output format on stdout [default: text]; junit, sarif and github are for --check
     #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_REPORTS))]
     format: Option<Format>,
-    /// Write the result to a file in some form; may be repeated, and - is stdout
+    /// Write the result to a file in a format; may be repeated; - is stdout
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_REPORTS))]
     outputs: Vec<Destination>,
 }
 
-/// Seconds, not so short that only the reading is measured.
+/// Seconds, long enough that more than the reading itself is measured.
 fn parse_interval(text: &str) -> Result<f64, String> {
     const SHORTEST_S: f64 = 0.05;
     const LONGEST_S: f64 = 86_400.0;
-    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, as 2 or 0.5".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, such as 2 or 0.5".to_owned())?;
     if (SHORTEST_S..=LONGEST_S).contains(&seconds) {
         Ok(seconds)
     } else {
@@ -92,10 +92,10 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     let places = destinations(args.format, &args.outputs)?;
     if !args.check && places.iter().any(|place| place.format().is_of_a_verdict()) {
-        return Err(CliError::Usage("the formats junit, sarif and github are of verdicts: add --check".into()));
+        return Err(CliError::Usage("the formats junit, sarif and github show verdicts: add --check".into()));
     }
     if !args.check && args.judge.instance.is_some() {
-        return Err(CliError::Usage("--instance says what the host should have: add --check".into()));
+        return Err(CliError::Usage("--instance states what the host should have: add --check".into()));
     }
     if let Some(root) = &args.sysfs {
         devices::check_root(root).map_err(|what| CliError::Usage(format!("--sysfs {}: {what}", root.display())))?;
@@ -146,14 +146,15 @@ fn loopback(args: &DevicesArgs, places: &[Destination], output: &mut Output) -> 
 }
 
 /// # Errors
-/// A name that no device has.
+/// No device has the name.
 fn choose(known: &[String], wanted: &[String]) -> Result<(), CliError> {
     let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) else { return Ok(()) };
-    let known = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    let known =
+        if known.is_empty() { "this host has none".to_owned() } else { format!("known devices: {}", known.join(", ")) };
     Err(CliError::Usage(format!("there is no RDMA device {unknown:?}\n  {known}")))
 }
 
-/// Shows traffic until it is told to end, or was shown often enough.
+/// Shows traffic until interrupted, or for the requested number of samples.
 fn watch(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     let root = args.sysfs.as_deref().unwrap_or(Path::new("/"));
     choose(&devices::names(root), &args.devices)?;
@@ -192,7 +193,7 @@ fn watch(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     Ok(ended)
 }
 
-/// Writes a sample, over the `height` lines of the one before.
+/// Writes a sample over the `height` lines of the previous one.
 fn show(out: &mut dyn Write, sample: &TrafficSample, is_json: bool, height: usize) -> io::Result<()> {
     if is_json {
         serde_json::to_writer(&mut *out, sample)?;

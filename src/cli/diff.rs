@@ -19,7 +19,7 @@ pub struct DiffArgs {
     before: String,
     /// Second image
     after: String,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
     format: TextOrJson,
     #[command(flatten)]

@@ -24,7 +24,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not come to a result.
+/// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub enum CliError {
     #[error("reading {path}")]
     LogFile { path: String, source: io::Error },
     #[error(
-        "{path} is no NCCL log, no output of nccl-tests, ibv_devinfo or show_gids, and no build log\n  for an NCCL log set NCCL_DEBUG=INFO in the job"
+        "{path} is not an NCCL log, output of nccl-tests, ibv_devinfo or show_gids, or a build log\n  for an NCCL log, set NCCL_DEBUG=INFO in the job"
     )]
     UnknownText { path: String },
     #[error("policy {path}")]
@@ -60,7 +60,7 @@ pub enum CliError {
     Prepare(#[from] PrepareError),
     #[error("{0}")]
     Job(#[from] JobError),
-    /// The agent does not start in containers of the image.
+    /// The agent does not start in the image's containers.
     #[error("{0}")]
     CannotStart(String),
     #[error("interrupted")]
@@ -93,7 +93,7 @@ impl CliError {
         }
     }
 
-    /// What to do about it, where the error's own text does not say.
+    /// The remedy, if the error's own text does not have it.
     fn remedy(&self) -> Option<String> {
         match self {
             CliError::Source(error) => error.remedy(),
@@ -213,7 +213,7 @@ impl From<RunError> for CliError {
     }
 }
 
-/// An error with its causes on one line, and what to do about it, a line each.
+/// An error with its causes on one line, then the remedies, one line each.
 pub fn describe(error: &CliError) -> (String, Vec<String>) {
     let (mut message, mut remedies) = (Vec::new(), Vec::new());
     let mut cause: Option<&dyn std::error::Error> = Some(error);
@@ -235,7 +235,7 @@ pub fn describe(error: &CliError) -> (String, Vec<String>) {
 /// Writes an error with its causes on one line and the remedy below.
 pub fn report_error(error: &CliError, json: bool) {
     let (message, remedies) = describe(error);
-    // The last word of a process whose stderr is gone cannot be said.
+    // Nothing can be reported if stderr is gone.
     let _ = if json {
         tracing::error!(remedy = remedies.join("\n"), "{message}");
         Ok(())

@@ -33,7 +33,7 @@ logs, several of them in one file, gzipped or not. A cause is named where the te
 Exit codes:
   0  it was read, whatever it says      2  bad usage      3  it is none of these, or cannot be read";
 
-/// Bytes read at once: some lines of each process, and less than a cache.
+/// Bytes read at once: a few lines of each process, and less than a cache.
 const PIECE: usize = 128 * 1024;
 
 /// The magic of gzip (RFC 1952).
@@ -45,26 +45,26 @@ pub struct ExplainArgs {
     /// Logs of one run (- is stdin), or the id of a check
     #[arg(value_name = "LOG|ID", required = true)]
     subjects: Vec<String>,
-    /// The run hung, or was ended for its time: then silence tells something, too
+    /// The run hung or timed out, so silence is evidence too
     #[arg(long)]
     timed_out: bool,
-    /// Instance type of the hosts, as ecs.ebmgn8v.48xlarge: compare the bandwidth of nccl-tests with what documents report
+    /// Instance type of the hosts, such as ecs.ebmgn8v.48xlarge: compare the bandwidth of nccl-tests with published figures
     #[arg(long, value_name = "TYPE")]
     instance: Option<String>,
     /// Where the hosts are, with --instance: pai-dlc, ecs, ack or cce
     #[arg(long, value_name = "NAME", default_value = "pai-dlc", value_parser = parse_target, requires = "instance")]
     target: &'static Target,
-    /// How many hosts the run had, as many ranks on each, with --instance where the text does not show it
+    /// Number of hosts in the run, with equal ranks on each, with --instance if the text does not show it
     #[arg(long, value_name = "N", requires = "instance", value_parser = clap::value_parser!(u32).range(1..))]
     hosts: Option<u32>,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
     format: TextOrJson,
 }
 
 pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
     let chosen = parse_instance(args.target, args.instance.as_deref())?;
-    // A path that exists wins over a check of that name.
+    // An existing path wins over a check with that name.
     if let [id] = &args.subjects[..]
         && !is_path(id)
     {
@@ -78,7 +78,7 @@ pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
     }
     if let Some(name) = args.subjects.iter().find(|name| !is_path(name)) {
         return Err(CliError::Usage(match checks::by_id(name) {
-            Some(_) => format!("{name} is a check, and no file: explain it by itself"),
+            Some(_) => format!("{name} is a check, not a file: explain it by itself"),
             None => format!("there is no file {name:?}"),
         }));
     }

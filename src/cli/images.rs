@@ -1,4 +1,4 @@
-//! `rdmaprep images`: the recipes that are in the program.
+//! `rdmaprep images`: the recipes compiled into the program.
 
 use super::TextOrJson;
 use super::error::CliError;
@@ -28,7 +28,7 @@ pub struct ImagesArgs {
     name: Option<String>,
     #[command(flatten)]
     recipe: RecipeArgs,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
     format: TextOrJson,
 }
@@ -55,13 +55,13 @@ pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// What to do with a recipe: for its own target, or else the one that the program chooses.
+/// The command for a recipe: for its own target, else the program's default.
 fn command(recipe: &Recipe, call: &str, args: &ImagesArgs) -> String {
     how_to_know(recipe, call, args.recipe.region.as_deref(), recipe.target)
 }
 
 fn entry(found: &Found, args: &ImagesArgs) -> Result<RecipeEntry, CliError> {
-    // Without a region its place is shown: nothing is to be fetched here.
+    // Without a region the placeholder is shown: nothing is fetched here.
     let image = match &args.recipe.region {
         Some(region) => found.image(Some(region))?,
         None => found.recipe.base().to_owned(),

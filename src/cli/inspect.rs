@@ -14,10 +14,10 @@ pub struct InspectArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
     image: String,
-    /// Form of the result on stdout [default: text]
+    /// Output format on stdout [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_FACTS))]
     format: Option<Format>,
-    /// Write the result to a file in some form; may be repeated, and - is stdout
+    /// Write the result to a file in a format; may be repeated; - is stdout
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_FACTS))]
     outputs: Vec<Destination>,
     #[command(flatten)]

@@ -35,25 +35,25 @@ Only the job goes to stdout; what to know about it is on stderr (-q leaves it ou
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct JobArgs {
-    /// Image as the hosts of the job name it; it need not be here
+    /// Image as the job's hosts pull it; it need not exist here
     image: String,
-    /// What the job is written for: CreateJob of PAI-DLC, a manifest of mpi-operator or training-operator, or a command line
+    /// Job format: CreateJob of PAI-DLC, a manifest for mpi-operator or training-operator, or a command line
     #[arg(long = "for", value_name = "FORMAT", value_enum)]
     format_for: For,
-    /// Program and arguments, which reach the job exactly as they are
+    /// Program and arguments, passed to the job unchanged
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
     /// A line for the image's /bin/sh, instead of a program
     #[arg(long, value_name = "LINE", conflicts_with = "program")]
     command: Option<String>,
-    /// Where the hosts are, which decides about devices and variables: ack or cce for clusters, also ecs for docker
+    /// Where the hosts are, which determines devices and variables: ack or cce for clusters, also ecs for docker
     /// [default: pai-dlc for pai-dlc, ecs for docker, else ack]
     #[arg(long, value_name = "NAME", value_parser = parse_target)]
     target: Option<&'static Target>,
-    /// Name of the job [default: made out of the image's]
+    /// Name of the job [default: derived from the image]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Variable of the job, over all others; NAME alone takes this process's value
+    /// Variable of the job, overriding all others; NAME alone takes this process's value
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     env: Vec<UserVariable>,
     /// Network interface over which the ranks meet [default: NCCL's choice]
@@ -71,8 +71,8 @@ pub struct JobArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     pai: PaiArgs,
-    /// RDMA NICs of a docker host, as /dev/infiniband/uverbs0 and so on [default: those of the target's fabric here, else all
-    /// that the host has]
+    /// Number of RDMA NICs of a docker host, from /dev/infiniband/uverbs0 on [default: those of the target's fabric here,
+    /// else all that the host has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Options of docker")]
     nics: Option<u32>,
 }
@@ -80,19 +80,19 @@ pub struct JobArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Size of the job")]
 struct SizeArgs {
-    /// Hosts [default: 2]
+    /// Number of hosts [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     workers: Option<u32>,
-    /// GPUs of each host [default: 8; all with docker]
+    /// GPUs per host [default: 8; all with docker]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     gpus_per_worker: Option<u32>,
-    /// Cores of each worker, as 64
+    /// Cores per worker, such as 64
     #[arg(long, value_name = "CORES")]
     cpu: Option<Quantity>,
-    /// Memory of each worker, as 512Gi
+    /// Memory per worker, such as 512Gi
     #[arg(long, value_name = "SIZE")]
     memory: Option<Quantity>,
-    /// Size of /dev/shm, as 64Gi [default: the pod's memory; 8Gi with docker; PAI's and arena's own]
+    /// Size of /dev/shm, such as 64Gi [default: the pod's memory; 8Gi with docker; PAI's and arena's own]
     #[arg(long, value_name = "SIZE")]
     shared_memory: Option<Quantity>,
 }
@@ -106,10 +106,10 @@ struct ClusterArgs {
     /// What arena submits [default: mpijob]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Port that the job takes of each host [default: 12345 for mpijob's sshd, 23456 for pytorchjob's master]
+    /// Port that the job uses on each host [default: 12345 for mpijob's sshd, 23456 for pytorchjob's master]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Run on tainted nodes, too
+    /// Also run on tainted nodes
     #[arg(long)]
     tolerate_all: bool,
 }
@@ -196,7 +196,7 @@ pub fn run(args: &JobArgs, global: &Global, output: &mut Output) -> Result<Exit,
     Ok(Exit::Ok)
 }
 
-/// The target that was named, if the format has it, or else the format's own.
+/// The named target if the format supports it, else the format's own.
 fn target(args: &JobArgs) -> Result<&'static Target, CliError> {
     let known: &[&str] = match args.format_for {
         For::PaiDlc => &["pai-dlc"],
@@ -242,7 +242,7 @@ fn format(args: &JobArgs, target: &Target) -> Format {
     }
 }
 
-/// What was asked for, else what is here, else what the host of the job finds.
+/// The requested nodes, else this host's, else those found by the job's host.
 fn rdma_nodes(nics: Option<u32>, target: &Target) -> RdmaNodes {
     if let Some(count) = nics {
         return RdmaNodes::of_nics(count);
@@ -251,7 +251,7 @@ fn rdma_nodes(nics: Option<u32>, target: &Target) -> RdmaNodes {
     RdmaNodes::of_host(&load_host(Path::new("/"), &path, &CDI_DIRECTORIES), target.fabric)
 }
 
-/// An option that the format has no place for is an error: the job would not be what was asked for.
+/// Refuses options that the format cannot express, rather than write a different job.
 fn check_options(args: &JobArgs) -> Result<(), CliError> {
     let (size, cluster, pai) = (&args.size, &args.cluster, &args.pai);
     let manifests: &[For] = &[For::Mpijob, For::Pytorchjob];
@@ -274,7 +274,7 @@ fn check_options(args: &JobArgs) -> Result<(), CliError> {
     if let Some((option, _, formats)) = unused {
         let formats: Vec<String> = formats.iter().map(|format| format!("--for {}", name_of(*format))).collect();
         return Err(CliError::Usage(format!(
-            "{option} has no meaning with --for {}\n  leave it out; it is for {}",
+            "{option} has no meaning with --for {}\n  omit it; it is for {}",
             name_of(args.format_for),
             formats.join(", ")
         )));
@@ -285,13 +285,13 @@ fn check_options(args: &JobArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Says the notes on stderr, each with its remedy below.
+/// Prints the notes on stderr, each with its remedy below.
 fn say(notes: &[String], log_format: LogFormat) {
     for note in notes {
         let (text, remedy) = note.split_once('\n').unwrap_or((note, ""));
         match log_format {
             LogFormat::Json => tracing::warn!(remedy = remedy.trim(), "{text}"),
-            // Nobody is there to hear it when this fails.
+            // If this fails, nobody can be told.
             LogFormat::Text => {
                 let _ = writeln!(io::stderr(), "note: {note}");
             }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct JudgeArgs {
-    /// Where the image is to run: pai-dlc, ecs, ack or cce [default: pai-dlc; for a recipe of another fabric one that has it]
+    /// Where the image will run: pai-dlc, ecs, ack or cce [default: pai-dlc; for a recipe of another fabric, one that has it]
     #[arg(long, value_name = "NAME", value_parser = parse_target)]
     target: Option<&'static Target>,
-    /// Instance type that it is to run on, as ecs.ebmgn8v.48xlarge: its NICs and bandwidth are looked at, too
+    /// Instance type that it will run on, such as ecs.ebmgn8v.48xlarge: adds checks of its NICs and bandwidth
     #[arg(long, value_name = "TYPE")]
     pub instance: Option<String>,
     /// Policy (TOML) that changes severities and minimum versions
@@ -39,13 +39,13 @@ pub fn parse_target(name: &str) -> Result<&'static Target, String> {
 /// The instance type of `--instance`.
 ///
 /// # Errors
-/// A name that is no type, or one of another fabric.
+/// The name is not a type, or is one of another fabric.
 pub fn parse_instance(target: &Target, name: Option<&str>) -> Result<Option<ChosenInstance>, CliError> {
     name.map(|name| choose_instance(target, name)).transpose().map_err(|error| CliError::Usage(error.to_string()))
 }
 
 impl JudgeArgs {
-    /// The target that was named. Else the program's own, where a recipe does not have another fabric.
+    /// The named target, else the default, unless a recipe has another fabric.
     pub fn target(&self, recipe: Option<&Recipe>) -> &'static Target {
         self.target.unwrap_or_else(|| default_target(recipe))
     }

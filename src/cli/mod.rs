@@ -61,19 +61,19 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "General options")]
 struct Global {
-    /// Say more on stderr; twice for everything
+    /// Log more on stderr; repeat for more (-vvv: everything)
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
-    /// Say only errors on stderr
+    /// Log only errors on stderr
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Colour the output
+    /// When to colour the output
     #[arg(long, value_enum, default_value_t = Colour::Auto, global = true)]
     color: Colour,
-    /// Form of the log on stderr
+    /// Log format on stderr
     #[arg(long, value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
-    /// Address of the Docker daemon, before DOCKER_HOST and contexts
+    /// Address of the Docker daemon; overrides DOCKER_HOST and contexts
     #[arg(short = 'H', long, value_name = "URL", global = true)]
     host: Option<String>,
     /// Docker context to use
@@ -110,29 +110,29 @@ enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show what is in an image, judging nothing
+    /// Show what an image contains, without judging it
     Inspect(inspect::InspectArgs),
     /// Judge an image for a target, without running it
     Check(check::CheckArgs),
-    /// Say what a log shows and which cause it names, or what a check means and where its rule comes from
+    /// Explain a log and the causes it names, or a check and the source of its rule
     Explain(explain::ExplainArgs),
     /// Write the Dockerfile that swaps an image's RDMA userspace
     Render(render::RenderArgs),
     /// Render, build through the Docker API, check the result and show what changed
     Build(build::BuildArgs),
-    /// Show the recipes that are shipped, or all that one states
+    /// Show the shipped recipes, or everything one states
     Images(images::ImagesArgs),
-    /// Show what differs between two images that matters here
+    /// Show the differences between two images that matter for RDMA
     Diff(diff::DiffArgs),
-    /// Launch an image as a job would be, run an NCCL all-reduce in it and judge what happens
+    /// Launch an image as a job would be, run an NCCL all-reduce in it and judge the result
     Preflight(Box<preflight::PreflightArgs>),
-    /// Write the job that runs a command in an image on several hosts, for the scheduler of your choice
+    /// Write the job that runs a command in an image on several hosts, for a scheduler
     Job(Box<job::JobArgs>),
     /// Show the RDMA devices, GPUs and drivers of this host, judge them, or watch their traffic
     Devices(Box<devices::DevicesArgs>),
-    /// Show the targets that are known, with the source of every figure
+    /// Show the known targets, with the source of every figure
     Targets(targets::TargetsArgs),
-    /// Remove containers that an interrupted run left
+    /// Remove containers left behind by an interrupted run
     Clean(clean::CleanArgs),
     /// Run inside a container
     #[command(subcommand, hide = true)]
@@ -144,7 +144,7 @@ pub fn run() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // `--help` and `--version` come this way too.
+            // `--help` and `--version` take this path too.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
             return if error.print().is_ok() { exit } else { Exit::Usage };
         }
@@ -188,13 +188,13 @@ fn start_log(global: &Global) {
         Colour::Never => false,
         Colour::Auto => std::io::stderr().is_terminal(),
     };
-    // Libraries speak only when asked for everything.
+    // Libraries log only at the highest verbosity.
     let filter = tracing_subscriber::EnvFilter::new(match global.verbose {
         0..=2 => format!("off,rdmaprep={level}"),
         _ => format!("debug,rdmaprep={level}"),
     });
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A second call in one process, as in a test, changes nothing.
+    // A second call in one process, such as a test, changes nothing.
     let _ = match global.log_format {
         LogFormat::Text => builder.without_time().with_target(false).with_ansi(ansi).try_init(),
         LogFormat::Json => builder.json().try_init(),
@@ -209,12 +209,12 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
         .build()
         .map_err(|source| CliError::Runtime { source })?;
     let result = runtime.block_on(future);
-    // A save that was given up may still wait for the daemon: it must not keep the process.
+    // An abandoned save may still wait for the daemon: it must not keep the process alive.
     runtime.shutdown_background();
     result
 }
 
-/// Runs until it is told to end.
+/// Runs until told to end.
 async fn or_interrupted<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     tokio::select! {
         result = work => result,
@@ -222,7 +222,7 @@ async fn or_interrupted<T>(work: impl Future<Output = Result<T, CliError>>) -> R
     }
 }
 
-/// Resolves when the process is told to end; never where it cannot listen for signals, whose default then ends it.
+/// Resolves when the process is told to end; never if it cannot listen for signals, whose default then ends it.
 async fn interrupted() {
     if told_to_end().await.is_err() {
         std::future::pending().await

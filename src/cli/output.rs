@@ -5,7 +5,7 @@ use super::error::CliError;
 use crate::report::{Style, write_json};
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-/// Collects what a command prints; a reader that went away (`| head`) is no error.
+/// Collects what a command prints; a closed pipe (`| head`) is not an error.
 pub struct Output {
     stdout: BufWriter<io::Stdout>,
     pub style: Style,
@@ -19,7 +19,7 @@ impl Output {
         let colour = match colour {
             Colour::Always => true,
             Colour::Never => false,
-            // https://no-color.org: any value but the empty one switches colour off.
+            // https://no-color.org: any non-empty value switches colour off.
             Colour::Auto => stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };
         Output { stdout: BufWriter::new(stdout), style: Style { colour }, closed: false, failure: None }
@@ -38,7 +38,7 @@ impl Output {
         }
     }
 
-    /// The reader went away.
+    /// Whether the reader closed the pipe.
     pub fn is_closed(&self) -> bool {
         self.closed || self.failure.is_some()
     }

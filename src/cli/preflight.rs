@@ -46,11 +46,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PreflightArgs {
-    /// Image of the daemon
+    /// Image in the daemon
     image: String,
     #[command(flatten)]
     judge: JudgeArgs,
-    /// Judge only the run, not what is in the image
+    /// Judge only the run, not the image's content
     #[arg(long)]
     run_only: bool,
     /// Fail unless RDMA is proved to have carried the data
@@ -59,22 +59,22 @@ pub struct PreflightArgs {
     /// Fail below this average bus bandwidth
     #[arg(long, value_name = "GB/S", value_parser = parse_bandwidth)]
     min_busbw: Option<f64>,
-    /// Form of the result on stdout [default: text]
+    /// Output format on stdout [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = format_of(Format::OF_RUNS))]
     format: Option<Format>,
-    /// Write the result to a file in some form; may be repeated, and - is stdout
+    /// Write the result to a file in a format; may be repeated; - is stdout
     #[arg(short, long = "output", value_name = "FORMAT=FILE", value_parser = destination_of(Format::OF_RUNS))]
     outputs: Vec<Destination>,
-    /// Run once more over TCP and show both beside one another
+    /// Repeat the run over TCP and show both side by side
     #[arg(long)]
     compare_socket: bool,
-    /// Show what passed, too
+    /// Also show what passed
     #[arg(long)]
     all: bool,
     /// Keep every rank's NCCL log in this directory
     #[arg(long, value_name = "DIR")]
     nccl_logs: Option<PathBuf>,
-    /// Form of the progress on stderr; auto is a live line on a terminal and plain lines elsewhere
+    /// Progress format on stderr; auto is a live line on a terminal, else plain lines
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     progress: ProgressMode,
     #[command(flatten)]
@@ -83,62 +83,62 @@ pub struct PreflightArgs {
     launch: LaunchArgs,
 }
 
-/// What is measured; the letters are nccl-tests'.
+/// What to measure; the letters are those of nccl-tests.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the all-reduce")]
 struct CollectiveArgs {
     /// Smallest size in bytes, with K, M or G for powers of 1024
     #[arg(short = 'b', long, value_name = "SIZE", default_value = "32K", value_parser = parse_size)]
     min_bytes: u64,
-    /// Largest size; taken back to what the GPUs hold
+    /// Largest size in bytes; reduced to what the GPUs can hold
     #[arg(short = 'e', long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     max_bytes: u64,
-    /// Factor from size to size
+    /// Factor between sizes
     #[arg(short = 'f', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     step_factor: u64,
-    /// Bytes from size to size, instead of a factor
+    /// Bytes between sizes, instead of a factor
     #[arg(short = 'i', long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "step_factor")]
     step_bytes: Option<u64>,
     /// Timed operations per size
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     iters: u32,
-    /// Operations per size before the table
+    /// Warm-up operations per size
     #[arg(short = 'w', long, value_name = "N", default_value_t = 1)]
     warmup_iters: u32,
     /// Element types, separated by commas
     #[arg(short = 'd', long, value_name = "TYPE", value_enum, value_delimiter = ',', default_value = "float")]
     datatype: Vec<ElementType>,
-    /// Whether the results are checked: 0 or 1
+    /// Whether to check the results: 0 or 1
     #[arg(short = 'c', long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     check: u8,
-    /// GPUs: all, a number of them, or a list of their numbers such as 0,2 (2, for number 2 alone)
+    /// GPUs: all, a count, or a list of indices such as 0,2 (2, for index 2 alone)
     #[arg(long, value_name = "all|N|LIST", default_value = "all", value_parser = parse_selection)]
     gpus: GpuSelection,
-    /// Ranks on each GPU; more than one is a test of the network's way, which such ranks take
+    /// Ranks per GPU; with more than one, ranks communicate over the network
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks_per_gpu: u32,
-    /// Send through the NICs even within this host: NCCL's P2P, shared memory and NVLS are switched off
+    /// Send through the NICs even within this host: turns off NCCL's P2P, shared memory and NVLS
     #[arg(long)]
     force_nic: bool,
-    /// Which libnccl: auto (torch's, where there is torch), loader (what the loader finds), or a path in the image
+    /// libnccl to use: auto (torch's, if there is torch), loader (what the loader finds), or a path in the image
     #[arg(long, value_name = "auto|loader|PATH", default_value = "auto")]
     nccl: String,
-    /// Change one element of a result before it is checked, to see that the check finds it
+    /// Corrupt one element of a result before it is checked, to see that the check finds it
     #[arg(long, value_name = "RANK:SIZE:out-of-place|in-place:ELEMENT", value_parser = parse_plant)]
     plant_wrong: Option<Plant>,
-    /// Limit of the whole run, in seconds
+    /// Time limit for the whole run, in seconds
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
-    /// Limit of each phase of a rank (bootstrap, init, connect, each size), in seconds
+    /// Time limit for each phase of a rank (bootstrap, init, connect, each size), in seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     phase_timeout: u64,
 }
 
-/// How the container is started.
+/// How to start the container.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the launch")]
 struct LaunchArgs {
-    /// Only show the equivalent docker run line and what is set
+    /// Only show the equivalent docker run line and the variables
     #[arg(long)]
     dry_run: bool,
     /// How the container gets GPUs: auto, nvidia (its toolkit), cdi, plain (device nodes and libraries), or none
@@ -147,7 +147,7 @@ struct LaunchArgs {
     /// RDMA device to pass; may be repeated [default: every device of the target's fabric]
     #[arg(long, value_name = "NAME")]
     rdma_device: Vec<String>,
-    /// Variable of the container, over all others; NAME alone takes this process's value
+    /// Variable of the container, overriding all others; NAME alone takes this process's value
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     env: Vec<UserVariable>,
     /// Do not set the variables that the target presets
@@ -162,10 +162,10 @@ struct LaunchArgs {
     /// Network, as in docker run [default: host]
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
-    /// A /dev/shm of its own of this size [default: the host's]
+    /// Separate /dev/shm of this size [default: the host's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     shm_size: Option<u64>,
-    /// All privileges, as the vendors' own commands have it
+    /// All privileges, as in the vendors' own commands
     #[arg(long)]
     privileged: bool,
     /// Start through the image's entrypoint
@@ -197,7 +197,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     let destinations = destinations(args.format, &args.outputs)?;
     let (Reference::Daemon(name) | Reference::Name(name)) = source::parse(&args.image)? else {
         let hint = "load it first: docker load -i FILE";
-        return Err(CliError::Usage(format!("{}: a preflight runs an image of the daemon\n  {hint}", args.image)));
+        return Err(CliError::Usage(format!("{}: a preflight runs an image in the daemon\n  {hint}", args.image)));
     };
     let judge = args.judge.load(None)?;
     let collective = args.collective.collective()?;
@@ -209,7 +209,7 @@ pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result
     let client = Client::load(&global.daemon())?;
     let progress = Progress::new(args.progress, global);
     let prepared = block_on(async {
-        // One watch for all of it: between two a signal would be heard by nobody.
+        // One watch for everything: between two, a signal would be lost.
         let cancel = CancellationToken::new();
         let stop = cancel.clone();
         tokio::spawn(async move {
@@ -313,7 +313,7 @@ fn show(progress: &Progress, step: &Step<'_>) {
     }
 }
 
-/// What is worth a line of progress.
+/// The line of progress for a message, if any.
 fn say(message: &AgentMessage) -> Option<String> {
     match message {
         AgentMessage::Gpus(probe) => {
@@ -345,7 +345,7 @@ fn write_dry_run(out: &mut dyn Write, facts: &LaunchFacts) -> io::Result<()> {
         let origin = match variable.origin {
             crate::facts::run::Origin::Image => "image",
             crate::facts::run::Origin::Preset => "preset",
-            // Of a secret the line has the name alone.
+            // The line has only the names of secrets.
             crate::facts::run::Origin::User if variable.value == HIDDEN => {
                 "user; from the environment of the shell that runs the line"
             }
@@ -357,7 +357,7 @@ fn write_dry_run(out: &mut dyn Write, facts: &LaunchFacts) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes every rank's log; what could not be written.
+/// Writes every rank's log; returns what could not be written.
 fn keep_logs(directory: &Path, run: &RunFacts) -> Vec<(String, io::Error)> {
     let mut failures = Vec::new();
     for rank in &run.ranks {
@@ -374,14 +374,14 @@ fn agent_program(named: Option<&Path>) -> Result<PathBuf, CliError> {
     match named {
         Some(path) => match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => Ok(path.to_owned()),
-            Ok(_) => Err(CliError::Usage(format!("--agent {}: it is no file", path.display()))),
+            Ok(_) => Err(CliError::Usage(format!("--agent {}: it is not a file", path.display()))),
             Err(source) => Err(CliError::File { path: path.display().to_string(), source }),
         },
         None => std::env::current_exe().map_err(|source| CliError::Runtime { source }),
     }
 }
 
-/// Names the run: time and process.
+/// The run's name: time and process.
 fn run_id() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     format!("{:x}-{}", now.as_millis(), std::process::id())
@@ -419,7 +419,7 @@ impl CollectiveArgs {
 
 /// A size in bytes: a whole number, with K, M or G for powers of 1024, as nccl-tests reads it.
 fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: write bytes, as 32K, 256M or 4G");
+    let wrong = || format!("{text:?} is not a valid size: write bytes, such as 32K, 256M or 4G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 1,
@@ -455,7 +455,7 @@ fn parse_plant(text: &str) -> Result<Plant, String> {
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        Ok(_) | Err(_) => Err(format!("{text:?} is no bandwidth: write GB/s, as 40 or 92.5")),
+        Ok(_) | Err(_) => Err(format!("{text:?} is not a valid bandwidth: write GB/s, such as 40 or 92.5")),
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// Form of the progress.
+/// Format of the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
     Auto,
@@ -32,13 +32,13 @@ pub struct Progress {
     sink: Sink,
     /// Running steps: number → heading.
     steps: HashMap<u32, String>,
-    /// Steps whose start was shown.
+    /// Steps already announced.
     said: HashSet<u32>,
-    /// Name of the recipe, where several are built at once.
+    /// Name of the recipe, if several are built at once.
     of: Option<String>,
 }
 
-/// Shortest time of a step that is worth a line.
+/// Shortest step duration that is worth a line.
 const NOTABLE: Duration = Duration::from_millis(100);
 
 impl Progress {
@@ -60,7 +60,7 @@ impl Progress {
         Progress { sink, steps: HashMap::new(), said: HashSet::new(), of: None }
     }
 
-    /// Progress of one of several builds at once: every line begins with its name, and there is no live line.
+    /// Progress of one of several builds: every line begins with its name, and there is no live line.
     pub fn of_one(name: &str, mode: ProgressMode, global: &Global) -> Progress {
         let mode = match mode {
             ProgressMode::Auto => ProgressMode::Plain,
@@ -85,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Says what goes on outside the build.
+    /// Reports a phase outside the build.
     pub fn phase(&self, text: &str) {
         match &self.sink {
             Sink::Live(bar) => bar.set_message(text.to_owned()),
@@ -117,7 +117,7 @@ impl Progress {
             BuildEvent::StepDone { step, name, cached, duration } => {
                 let heading = self.steps.remove(step).unwrap_or_else(|| heading(None, None, name));
                 let how = if *cached { "cached".to_owned() } else { Elapsed(*duration).to_string() };
-                // A base that is there already takes no time, and there is nothing to say of it.
+                // An existing base takes no time and is not worth a line.
                 if *cached || *duration > NOTABLE {
                     self.say(&format!("{heading}  done ({how})"));
                 }
@@ -173,7 +173,7 @@ impl Progress {
         }
     }
 
-    /// Says why one of several builds ended; those who want only errors want this.
+    /// Reports why one of several builds ended, even if only errors are shown.
     pub fn error(&self, message: &str, remedy: &[String]) {
         if let Sink::Json = self.sink {
             return self.json(&serde_json::json!({"event": "error", "message": message, "remedy": remedy}));
@@ -182,7 +182,7 @@ impl Progress {
         remedy.iter().for_each(|line| self.line(&format!("  {line}")));
     }
 
-    /// One line of text, with the recipe's name before it where there are several.
+    /// One line of text, prefixed with the recipe's name if there are several.
     fn line(&self, text: &str) {
         match &self.of {
             Some(name) => line(&format!("{name}: {text}")),
@@ -190,7 +190,7 @@ impl Progress {
         }
     }
 
-    /// One line of JSON, with the recipe's name in it where there are several.
+    /// One line of JSON, including the recipe's name if there are several.
     fn json(&self, value: &impl serde::Serialize) {
         let text = match &self.of {
             None => serde_json::to_string(value),
@@ -206,7 +206,7 @@ impl Progress {
         }
     }
 
-    /// Takes the live line away.
+    /// Removes the live line.
     pub fn finish(&self) {
         if let Sink::Live(bar) = &self.sink {
             bar.finish_and_clear();
@@ -220,7 +220,7 @@ impl Drop for Progress {
     }
 }
 
-/// Whether a step is not the user's: loading the context, looking the base up.
+/// Whether a step is internal: loading the context, looking up the base.
 fn is_internal(name: &str) -> bool {
     name.starts_with("[internal]") || name == "copy /context /"
 }
@@ -246,7 +246,7 @@ fn share(current: u64, total: Option<u64>) -> String {
     }
 }
 
-/// Writes a line; progress that nobody can read any more is not worth an error.
+/// Writes a line; a closed stderr is not worth an error.
 fn line(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

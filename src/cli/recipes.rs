@@ -5,10 +5,10 @@ use super::{Global, block_on};
 use crate::swap::{self, Found};
 use clap::Args;
 
-/// What a recipe may want to be told.
+/// Options that a recipe may need.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RecipeArgs {
-    /// Region for {region} in the image of a recipe, as cn-hangzhou
+    /// Region for {region} in a recipe's image, such as cn-hangzhou
     #[arg(long, value_name = "REGION")]
     pub region: Option<String>,
 }

@@ -28,16 +28,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RenderArgs {
-    /// Image (NAME of the daemon, or an archive), or a recipe: its path, or the name of a shipped one (rdmaprep images)
+    /// Image (NAME in the daemon, or an archive), or a recipe: its path, or the name of a shipped one (rdmaprep images)
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "facts")]
     subject: Option<String>,
     /// Start from saved facts (inspect --format json) instead of an image
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     facts: Option<PathBuf>,
-    /// Where the image is to run: pai-dlc, ecs, ack or cce [default: a recipe's fabric, else pai-dlc]
+    /// Where the image will run: pai-dlc, ecs, ack or cce [default: by a recipe's fabric, else pai-dlc]
     #[arg(long, value_name = "NAME", value_parser = parse_target)]
     target: Option<&'static Target>,
-    /// Write Dockerfile, key and package files into this directory instead of the Dockerfile to stdout
+    /// Write Dockerfile, key and package files into this directory, instead of the Dockerfile to stdout
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -75,11 +75,11 @@ pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Ex
     match &args.output {
         None => {
             if let Some((name, _)) = swap.key_file() {
-                tracing::warn!("the Dockerfile copies {name}: put your key beside it under that name");
+                tracing::warn!("the Dockerfile copies {name}: put your key next to it under that name");
             }
             if let Some((name, _)) = swap.packages.first() {
                 let directory = name.split('/').next().unwrap_or_default();
-                tracing::warn!("the Dockerfile copies {directory}/: with -o DIR it is written with its files");
+                tracing::warn!("the Dockerfile copies {directory}/: use -o DIR to write it with its files");
             }
             output.write(|out, _| out.write_all(text.as_bytes()));
         }

@@ -9,20 +9,20 @@ use crate::source::{self, SourceOptions};
 use clap::Args;
 use std::path::PathBuf;
 
-/// How an image is to be read, wherever it is.
+/// How to read an image, wherever it is.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Options of the image's source")]
 pub struct SourceArgs {
-    /// Which of an image's platforms, as linux/arm64 [default: the only one, else linux on this machine's processor]
+    /// Platform of a multi-platform image, such as linux/arm64 [default: the only one, else linux on this machine's processor]
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
-    /// Hash every layer and compare with what manifest and config say
+    /// Hash every layer and compare it with manifest and config
     #[arg(long)]
     verify: bool,
-    /// Certificates (PEM) to trust besides the system's when talking to registries
+    /// CA certificates (PEM) to trust for registries, in addition to the system's
     #[arg(long, value_name = "FILE")]
     registry_ca: Option<PathBuf>,
-    /// Registry to ask first; may be repeated
+    /// Registry mirror to try first; may be repeated
     #[arg(long, value_name = "HOST[:PORT]")]
     registry_mirror: Vec<String>,
     /// Talk to registries without TLS

@@ -11,19 +11,19 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the swap")]
 pub struct SwapArgs {
-    /// Whose build of the userspace, on a fabric with a choice [default: keep if it is sound, else inbox]
+    /// Userspace build, on a fabric with a choice [default: keep if sound, else inbox]
     #[arg(long, value_name = "WHOSE", value_enum)]
     userspace: Option<UserspaceChoice>,
     /// Version of DOCA-Host, such as 2.10.0, with --userspace doca
     #[arg(long, value_name = "VERSION")]
     doca_version: Option<String>,
-    /// Take the package files of a directory and nothing else; the build has no network
+    /// Use only the package files in a directory; the build has no network
     #[arg(long, value_name = "DIR", conflicts_with_all = ["userspace", "doca_version", "mirror", "vpc", "suite", "apt_proxy", "base_repos"])]
     offline: Option<PathBuf>,
-    /// Address of the directory that holds GPGKEY, apt/ and yum/, or DOCA's key and versions [default: the vendor's public mirror]
+    /// URL of the directory that contains GPGKEY, apt/ and yum/, or DOCA's key and versions [default: the vendor's public mirror]
     #[arg(long, value_name = "URL", conflicts_with = "vpc")]
     mirror: Option<String>,
-    /// Take the vendor's mirror that resolves only inside its VPC
+    /// Use the vendor's mirror that resolves only inside its VPC
     #[arg(long)]
     vpc: bool,
     /// apt suite in the repository, such as jammy/erdma; for rpm a path below yum/, such as redhat/7/erdma/x86_64; for
@@ -37,16 +37,16 @@ pub struct SwapArgs {
     /// Proxy for apt in the build, without credentials
     #[arg(long, value_name = "URL")]
     apt_proxy: Option<String>,
-    /// Argument of the build; without =VALUE it is taken from the environment
+    /// Build argument; without =VALUE its value comes from the environment
     #[arg(long = "build-arg", value_name = "NAME=VALUE")]
     build_args: Vec<String>,
-    /// Package to install besides the fabric's, such as perftest
+    /// Additional package to install, such as perftest
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
-    /// Take rpm packages that nobody signed
+    /// Accept unsigned rpm packages
     #[arg(long, conflicts_with = "key")]
     no_gpg_check: bool,
-    /// yum repository for dependencies during the build, in place of the image's own: those of CentOS 7 and 8 no longer
+    /// yum repository for dependencies during the build, replacing the image's own: those of CentOS 7 and 8 no longer
     /// answer; may be repeated
     #[arg(long = "base-repo", value_name = "URL")]
     base_repos: Vec<String>,
@@ -56,7 +56,7 @@ pub struct SwapArgs {
 enum UserspaceChoice {
     /// The fabric vendor's packages: the only choice on eRDMA
     Vendor,
-    /// What the image has, if it drives the devices
+    /// The image's own, if it drives the devices
     Keep,
     /// The distribution's rdma-core, from the apt or yum repositories of the image
     Inbox,
@@ -108,9 +108,9 @@ fn parse_build_args(
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
             None => match env(arg) {
                 Some(value) => Ok((arg.clone(), value)),
-                None => {
-                    Err(CliError::Usage(format!("--build-arg {arg}: it has no value, and the environment has none")))
-                }
+                None => Err(CliError::Usage(format!(
+                    "--build-arg {arg}: it has no value, and the environment does not set it"
+                ))),
             },
         })
         .collect()

@@ -24,7 +24,7 @@ pub struct TargetsArgs {
     /// Show everything of this instance type instead
     #[arg(long, value_name = "TYPE", conflicts_with = "name")]
     instance: Option<String>,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
     format: TextOrJson,
 }
@@ -32,12 +32,12 @@ pub struct TargetsArgs {
 pub fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
     if let Some(name) = &args.instance {
         let Some(instance) = find_instance(name) else {
-            // Near ones are the same for every target whose documents list types.
+            // Suggestions are the same for every target whose documents list types.
             let listing = TARGETS.into_iter().find(|target| !target.instances.is_empty());
             let error = listing.and_then(|target| choose_instance(target, name).err());
-            let text = error.map_or_else(|| format!("no instance type {name:?} is known"), |error| error.to_string());
-            // What goes on without a type is another command.
-            let lines: Vec<&str> = text.lines().filter(|line| !line.contains("leave --instance out")).collect();
+            let text = error.map_or_else(|| format!("unknown instance type {name:?}"), |error| error.to_string());
+            // Continuing without a type applies to other commands only.
+            let lines: Vec<&str> = text.lines().filter(|line| !line.contains("omit --instance")).collect();
             return Err(CliError::Usage(lines.join("\n")));
         };
         match args.format {
@@ -65,5 +65,5 @@ fn unknown(name: &str) -> CliError {
         [] => String::new(),
         ref ids => format!("did you mean {}? ", ids.join(" or ")),
     };
-    CliError::Usage(format!("there is no target {name:?}\n  {hint}known are {}", targets::known()))
+    CliError::Usage(format!("there is no target {name:?}\n  {hint}known targets: {}", targets::known()))
 }

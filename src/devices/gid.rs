@@ -1,9 +1,9 @@
-//! GIDs: what one says, and which one NCCL takes.
+//! GIDs: what one means, and which one NCCL uses.
 
 use crate::facts::devices::{Gid, NcclGid};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// `fe80:0000:0000:0000:0216:3eff:fe2c:6aad` → address; `None`: it is none, or all zero, which is an empty slot.
+/// `fe80:0000:0000:0000:0216:3eff:fe2c:6aad` → address; `None`: not a GID, or all zero, which is an empty slot.
 pub fn parse_gid(text: &str) -> Option<Ipv6Addr> {
     text.trim().parse::<Ipv6Addr>().ok().filter(|gid| !gid.is_unspecified())
 }
@@ -11,7 +11,7 @@ pub fn parse_gid(text: &str) -> Option<Ipv6Addr> {
 /// A used slot.
 pub fn gid(index: u32, text: &str, kind: Option<String>, netdev: Option<String>) -> Option<Gid> {
     let address = parse_gid(text)?;
-    // A bare `fe80::` is the prefix of an interface that has no address yet (show_gids leaves it out, too).
+    // A bare `fe80::` is the prefix of an interface that has no address yet (show_gids omits it too).
     if address == Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0) {
         return None;
     }
@@ -25,7 +25,7 @@ pub fn gid(index: u32, text: &str, kind: Option<String>, netdev: Option<String>)
     })
 }
 
-/// `fe80:0000:0000:0000:0216:3eff:fe2c:6aad` → `0216:3eff:fe2c:6aad`; `None`: those bits are zero, or hold an IPv4 address.
+/// `fe80:0000:0000:0000:0216:3eff:fe2c:6aad` → `0216:3eff:fe2c:6aad`; `None`: those bits are zero, or contain an IPv4 address.
 pub fn port_guid(text: &str) -> Option<String> {
     let address = parse_gid(text)?;
     let [.., a, b, c, d] = address.segments();
@@ -62,12 +62,12 @@ fn roce_version(kind: Option<&str>) -> Option<u32> {
     }
 }
 
-/// Which slot NCCL takes on Ethernet with `NCCL_IB_GID_INDEX` at -1 and its other variables not set: address family
+/// The slot that NCCL uses on Ethernet with `NCCL_IB_GID_INDEX` at -1 and its other variables not set: address family
 /// `AF_INET`, RoCE version 2, no address range (NVIDIA/nccl, `src/transport/net_ib.cc` of 2.21.5 to 2.28,
 /// `src/transport/net_ib/connect.cc` of 2.29 and 2.30: `ncclIbGetGidIndex`, `ncclUpdateGidIndex`).
 ///
-/// From slot 0 on it moves to a slot of the wanted family if the current one is of the other, whatever its version; and among
-/// those of the family to one of version 2 if the current one is of another version, or not valid. The first slot of those
+/// Starting at slot 0, it moves to a slot of the wanted family if the current one is of the other, whatever its version; and
+/// within the family to one of version 2 if the current one is of another version, or not valid. The first such slot
 /// stays.
 pub fn nccl_roce_index(gids: &[Gid]) -> u32 {
     const WANTED_VERSION: Option<u32> = Some(2);
@@ -93,18 +93,18 @@ pub fn nccl_roce_index(gids: &[Gid]) -> u32 {
     chosen
 }
 
-/// The slot of `NCCL_IB_ROUTABLE_FLID_GID_INDEX`'s default.
+/// The default of `NCCL_IB_ROUTABLE_FLID_GID_INDEX`.
 const ROUTABLE_FLID_INDEX: u32 = 1;
 
-/// Which slot NCCL takes on InfiniBand: slot 1 where that has a routable FLID (bits 32 to 47), else 0 (the same function,
-/// from 2.22 on; before, 0 where the port is not on several subnets).
+/// The slot that NCCL uses on InfiniBand: slot 1 if it has a routable FLID (bits 32 to 47), else 0 (the same function,
+/// from 2.22 on; before, 0 unless the port is on several subnets).
 pub fn nccl_infiniband_index(gids: &[Gid]) -> u32 {
     let slot = gids.iter().find(|gid| gid.index == ROUTABLE_FLID_INDEX);
     let flid = slot.and_then(|slot| parse_gid(&slot.gid)).map_or(0, |gid| gid.segments()[2]);
     if flid == 0 { 0 } else { ROUTABLE_FLID_INDEX }
 }
 
-/// What NCCL takes, and what that is; `None`: the table is empty.
+/// The slot that NCCL uses, and what it contains; `None`: the table is empty.
 pub fn nccl_choice(gids: &[Gid], is_infiniband: bool) -> Option<NcclGid> {
     if gids.is_empty() {
         return None;

@@ -1,8 +1,8 @@
 //! RDMA devices and GPUs of a host, a container or a captured tree → [`DeviceFacts`].
 //!
-//! Input: `sys`, and where they are there `proc` and `dev`, below a root. Of this machine, and of no captured tree, device
-//! nodes are opened, and libibverbs and libcuda asked in processes of their own ([`Probes`]). What cannot be read is left
-//! out; nothing here fails once the root is there.
+//! Input: `sys`, and `proc` and `dev` if present, below a root. On this machine, but not for a captured tree, device nodes
+//! are opened, and libibverbs and libcuda are called in separate processes ([`Probes`]). Unreadable data is omitted;
+//! nothing here fails once the root exists.
 
 mod distance;
 pub mod gid;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest that a library is waited for: cuInit takes some seconds on a machine with eight GPUs.
+/// Longest wait for a library: cuInit takes several seconds on a machine with eight GPUs.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
 /// PCI vendor of NVIDIA, and the classes of a GPU: VGA and 3D controller (pci.ids).
@@ -44,10 +44,10 @@ const MODULES: [&str; 12] = [
     "siw",
 ];
 
-/// Parameters that are shown: no module has so many that matter, and some are secrets of root.
+/// Parameters to show: few of a module's parameters matter, and some are readable only by root.
 const MAX_PARAMETERS: usize = 64;
 
-/// What only a live machine can say.
+/// What only a live machine can answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probes {
     pub interfaces: Vec<Interface>,
@@ -55,18 +55,18 @@ pub struct Probes {
     pub cuda: Option<GpuProbe>,
 }
 
-/// Whether the root is a directory that holds a `sys`.
+/// Checks that the root is a directory that contains `sys`.
 ///
 /// # Errors
-/// What it is instead, in words.
+/// What the path is instead, in words.
 pub fn check_root(root: &Path) -> Result<(), String> {
     match std::fs::metadata(root) {
         Err(error) => return Err(error.to_string()),
-        Ok(metadata) if !metadata.is_dir() => return Err("it is no directory".to_owned()),
+        Ok(metadata) if !metadata.is_dir() => return Err("it is not a directory".to_owned()),
         Ok(_) => {}
     }
     if !root.join("sys").is_dir() {
-        return Err("it has no directory sys".to_owned());
+        return Err("it has no sys directory".to_owned());
     }
     Ok(())
 }
@@ -170,8 +170,8 @@ fn load_gpus(tree: &Tree<'_>, nics: &[Hca]) -> Vec<GpuFacts> {
     known.into_iter().map(gpu).collect()
 }
 
-/// What the PCI bus has of eRDMA (elastic-rdma-drivers, README: 1ded:107f) and of Mellanox's network controllers (class 02)
-/// and no RDMA device is made of: the driver is not loaded, or did not take it.
+/// eRDMA devices (elastic-rdma-drivers, README: 1ded:107f) and Mellanox network controllers (class 02) on the PCI bus
+/// without an RDMA device: the driver is not loaded, or did not claim them.
 fn load_idle(tree: &Tree<'_>, nics: &[Hca]) -> Vec<PciFunction> {
     let function = |pci_address: String| {
         let folder = format!("sys/bus/pci/devices/{pci_address}");
@@ -183,7 +183,7 @@ fn load_idle(tree: &Tree<'_>, nics: &[Hca]) -> Vec<PciFunction> {
             _ => false,
         };
         let is_used = nics.iter().any(|nic| nic.pci_address.as_deref() == Some(&pci_address));
-        // Both ports of a bond are one device.
+        // Both ports of a bond form one device.
         let is_used = is_used || tree.real(&format!("{folder}/infiniband")).is_some();
         (is_candidate && !is_used).then(|| PciFunction {
             driver: tree.link_name(&format!("{folder}/driver")),
@@ -195,7 +195,7 @@ fn load_idle(tree: &Tree<'_>, nics: &[Hca]) -> Vec<PciFunction> {
     tree.list("sys/bus/pci/devices").into_iter().filter_map(function).collect()
 }
 
-/// -1: the firmware does not say.
+/// -1: the firmware does not report it.
 fn numa_node(tree: &Tree<'_>, folder: &str) -> Option<u32> {
     tree.number::<i64>(&format!("{folder}/numa_node")).and_then(|node| u32::try_from(node).ok())
 }
@@ -244,7 +244,7 @@ fn parse_ofed_info(text: &str) -> Option<String> {
     let rest = &text[at.0..];
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-    // A name alone, as in a pattern of the script, is no version.
+    // A bare name, as in a pattern of the script, is not a version.
     (end > at.1 && rest[at.1..].starts_with(|c: char| c.is_ascii_digit())).then(|| rest[..end].to_owned())
 }
 

@@ -1,16 +1,16 @@
-//! The MTU of a port, from the MTU of its interface: sysfs has none of the port.
+//! The MTU of a port, from the MTU of its interface: sysfs has none for the port.
 
 use crate::facts::devices::Maker;
 
 /// MTUs of InfiniBand (specification 1.4, PortInfo), in bytes.
 const MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 
-/// What a RoCE packet holds besides the data at most: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4 (Linux,
+/// The most that a RoCE packet holds besides the data: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4 (Linux,
 /// `include/rdma/ib_addr.h`, `iboe_get_mtu`).
 const ROCE_HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
 
-/// The active MTU in bytes that a driver reports for an Ethernet port. eRDMA takes the largest MTU not above the
-/// interface's, with no headers off (elastic-rdma-drivers, `erdma_query_port`: `ib_mtu_int_to_enum(netdev->mtu)`).
+/// The active MTU in bytes that a driver reports for an Ethernet port. eRDMA uses the largest MTU not above the
+/// interface's, without subtracting headers (elastic-rdma-drivers, `erdma_query_port`: `ib_mtu_int_to_enum(netdev->mtu)`).
 pub fn active_mtu(maker: Maker, netdev_mtu: u32) -> Option<u32> {
     let room = match maker {
         Maker::AlibabaErdma => netdev_mtu.max(256),

@@ -13,7 +13,7 @@ pub struct Host<'a> {
     pub tree: Tree<'a>,
     /// Nodes can be opened.
     pub is_live: bool,
-    /// With their addresses; none of a captured tree.
+    /// Interfaces with their addresses; none for a captured tree.
     pub interfaces: &'a [Interface],
 }
 
@@ -64,7 +64,7 @@ impl Host<'_> {
         }
     }
 
-    /// Whether a node is there and can be opened.
+    /// Whether a node exists and can be opened.
     pub fn node(&self, path: String) -> Node {
         let refused = |error: std::io::Error| (Access::Refused, Some(error.to_string()));
         let (access, error) = if self.tree.real("dev").is_none() {
@@ -132,7 +132,7 @@ impl Host<'_> {
         indices.sort_unstable();
         let used = indices.iter().filter_map(|index| {
             let text = self.tree.line(&format!("{folder}/{index}"))?;
-            // Most slots are empty, and of those there is no more to read.
+            // Most slots are empty, and have nothing more to read.
             gid::parse_gid(&text)?;
             let attribute = |name: &str| self.tree.line(&format!("{port}/gid_attrs/{name}/{index}"));
             gid::gid(*index, &text, attribute("types"), attribute("ndevs"))
@@ -163,7 +163,7 @@ impl Host<'_> {
         counters
     }
 
-    /// The interface of a port. The kernel's own word, the GID table, is first; it is silent of iWARP, and eRDMA's interface
+    /// The interface of a port. The kernel's own answer, the GID table, comes first; it lacks iWARP, and eRDMA's interface
     /// is another PCI device, whose MAC is in the node GUID (elastic-rdma-drivers, `addrconf_addr_eui48`).
     fn find_netdev(&self, device: &str, port: u32, guid: Option<&str>, folder: &str, gids: &[Gid]) -> Option<Netdev> {
         let tree = &self.tree;
@@ -173,7 +173,7 @@ impl Host<'_> {
         let by_parent = || tree.line(&format!("{of_device}/parent"));
         let by_pci = || {
             let names = tree.list(&format!("{of_device}/device/net"));
-            // `dev_port` counts from 0; a device of one port may have interfaces of virtual functions, too.
+            // `dev_port` counts from 0; a single-port device may also have interfaces of virtual functions.
             let own = |name: &&String| {
                 tree.number::<u32>(&format!("{of_device}/device/net/{name}/dev_port")) == Some(port - 1)
             };
@@ -211,7 +211,7 @@ impl Host<'_> {
             mac: read("address"),
             mtu_bytes: read("mtu").and_then(|mtu| mtu.parse().ok()),
             state: read("operstate"),
-            // -1: it does not know; an interface that is down gives EINVAL.
+            // -1: unknown; an interface that is down gives EINVAL.
             speed_mbit_per_s: read("speed").and_then(|speed| speed.parse().ok()),
             driver: tree.link_name(&format!("sys/class/net/{name}/device/driver")),
             addresses,
@@ -233,7 +233,7 @@ fn maker(nic: Nic<'_>, description: Option<&str>, has_parent: bool) -> Maker {
     if let Some(maker) = Maker::of(nic) {
         return maker;
     }
-    // Software devices are below no PCI device (Linux, drivers/infiniband/sw).
+    // Software devices have no PCI parent (Linux, drivers/infiniband/sw).
     match description {
         _ if nic.pci_vendor.is_some() => Maker::Other,
         Some(text) if text.starts_with("rxe") => Maker::SoftRoce,
@@ -257,7 +257,7 @@ fn parse_rate(text: &str) -> Option<f64> {
     text.split_once(" Gb/sec")?.0.trim().parse().ok()
 }
 
-/// MAC → the GUID that is made of it, as sysfs shows it: `00:16:3e:2c:6a:ad` → `0216:3eff:fe2c:6aad`.
+/// MAC → the GUID derived from it, as sysfs shows it: `00:16:3e:2c:6a:ad` → `0216:3eff:fe2c:6aad`.
 fn eui64(mac: &str) -> Option<String> {
     let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
     let &[a, b, c, d, e, f] = bytes.as_slice() else { return None };
@@ -306,7 +306,7 @@ mod tests {
         let host = |is_live| Host { tree: Tree::new(dir.path()), is_live, interfaces: &[] };
         let access = |is_live, name: &str| host(is_live).node(format!("/dev/infiniband/{name}")).access;
         assert_eq!(access(true, "uverbs0"), Access::NotCaptured);
-        // What cannot be opened for writing, whoever asks.
+        // A path that nobody can open for writing.
         fs::create_dir_all(dev.join("uverbs1")).unwrap();
         fs::write(dev.join("uverbs0"), "").unwrap();
         let found = ["uverbs0", "uverbs1", "uverbs2"].map(|name| access(true, name));

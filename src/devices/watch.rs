@@ -1,4 +1,4 @@
-//! Counters of the ports, read again and again → rates.
+//! Counters of the ports, sampled repeatedly → rates.
 
 use crate::facts::devices::{PortRates, TrafficSample};
 use crate::sysfs::rdma::Traffic;
@@ -11,7 +11,7 @@ use std::time::Instant;
 struct Reading {
     device: String,
     port: u32,
-    /// `None`: it has no counter of bytes.
+    /// `None`: the port has no byte counter.
     moved: Option<Traffic>,
 }
 
@@ -32,7 +32,7 @@ impl Watch {
         Watch { root: root.to_path_buf(), devices: devices.to_vec(), at: Instant::now(), last }
     }
 
-    /// Reads them again; how fast they rose since the last time.
+    /// Reads the counters again and returns how fast they rose since the last time.
     pub fn sample(&mut self, unix_time_s: u64) -> TrafficSample {
         let now = read(&self.root, &self.devices);
         let at = Instant::now();
@@ -58,7 +58,7 @@ fn read(root: &Path, devices: &[String]) -> Vec<Reading> {
     found
 }
 
-/// One that is new, or went down because its driver was loaded anew, has no rate.
+/// A new port, or one whose counter fell because its driver was reloaded, has no rate.
 fn rates(before: &[Reading], now: &[Reading], interval_s: f64) -> Vec<PortRates> {
     let port = |now: &Reading| {
         let last = before.iter().find(|before| (&before.device, before.port) == (&now.device, now.port));

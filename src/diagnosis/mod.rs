@@ -1,7 +1,7 @@
-//! Everything that is known to go wrong with a run, a host or a build, in one table.
+//! Everything known to go wrong with a run, a host or a build, in one table.
 //!
-//! The readers of logs, the loopback, the checks of a run and the builds find causes; what a cause is called, who has to act, what it
-//! does to a run and what mends it stands here alone. [`CauseId`] names one, [`Cause`] is one that was found, with its evidence.
+//! Log readers, the loopback, the checks of a run and the builds find causes; only this table has a cause's name, who has to act, its
+//! effect on a run and its remedy. [`CauseId`] names one, [`Cause`] is one that was found, with its evidence.
 
 mod rdma;
 mod table;
@@ -17,7 +17,7 @@ use std::fmt;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// What is in the image.
+    /// The image's content.
     Image,
     /// Hardware, driver, kernel or engine of the host, or a service that it needs: no image and no option helps.
     Host,
@@ -99,7 +99,7 @@ impl CauseId {
     /// Every cause.
     pub const ALL: [CauseId; table::ALL.len()] = table::ALL;
 
-    /// What is known of the cause.
+    /// What is known about the cause.
     pub fn info(self) -> CauseInfo {
         table::info(self)
     }
@@ -114,7 +114,7 @@ impl CauseId {
         self.info().fault
     }
 
-    /// The cause with these lines as its evidence, in the table's words; `None` where there is no evidence.
+    /// The cause with these lines as its evidence, in the table's words; `None` without evidence.
     pub fn found(self, evidence: Vec<String>) -> Option<Cause> {
         (!evidence.is_empty()).then(|| self.cause(evidence))
     }
@@ -139,7 +139,7 @@ pub struct Cause {
     pub id: CauseId,
     /// One line, with the particulars of this case.
     pub summary: String,
-    /// Lines of the log (`rank 1 (host-a:7): …`), or what was seen beside it.
+    /// Lines of the log (`rank 1 (host-a:7): …`), or other observations.
     #[serde(default)]
     pub evidence: Vec<String>,
     pub remedy: String,
@@ -148,14 +148,14 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Says what this case is in particular.
+    /// Sets the summary for this case.
     #[must_use]
     pub fn summary(mut self, summary: impl Into<String>) -> Cause {
         self.summary = summary.into();
         self
     }
 
-    /// Says what mends this case in particular.
+    /// Sets the remedy for this case.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Cause {
         self.remedy = remedy.into();

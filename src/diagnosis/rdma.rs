@@ -1,4 +1,4 @@
-//! What can be said of a run's use of RDMA.
+//! Verdicts on a run's use of RDMA.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub enum GpuDirect {
     No,
     /// Some channels did, others did not.
     Mixed,
-    /// There is no channel line through RDMA.
+    /// No channel line goes through RDMA.
     #[default]
     NotExercised,
     Unknown,

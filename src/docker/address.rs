@@ -10,10 +10,10 @@ use super::redact::redact_url;
 const PLAIN_PORT: u16 = 2375;
 const TLS_PORT: u16 = 2376;
 
-/// Why a text is no daemon's address.
+/// Why a text is not a daemon address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The scheme is none that this client speaks.
+    /// This client does not support the scheme.
     #[error("parsing the Docker host `{host}`: unknown scheme, expected unix, tcp, http, https or ssh")]
     Scheme { host: String },
     /// The rest of the address is wrong.
@@ -24,7 +24,7 @@ pub enum AddressError {
 /// The certificates of a TLS endpoint. Files that do not exist are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Authority that signed the daemon's certificate; without it, those of the system count.
+    /// CA that signed the daemon's certificate; without it, the system's CAs are trusted.
     pub ca: Option<PathBuf>,
     /// The client's certificate.
     pub cert: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// Those of `ca.pem`, `cert.pem` and `key.pem` that exist in `dir`.
+    /// The files among `ca.pem`, `cert.pem` and `key.pem` that exist in `dir`.
     pub(super) fn in_dir(dir: &Path) -> Self {
         let existing = |name: &str| Some(dir.join(name)).filter(|path| path.is_file());
         Self { ca: existing("ca.pem"), cert: existing("cert.pem"), key: existing("key.pem") }
@@ -60,13 +60,13 @@ pub enum Address {
 /// The other end of an `ssh://` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshTarget {
-    /// Login name, where given.
+    /// Login name, if given.
     pub user: Option<String>,
-    /// Host name or alias of the user's `ssh` configuration.
+    /// Host name, or alias from the user's `ssh` configuration.
     pub host: String,
-    /// Port, where given.
+    /// Port, if given.
     pub port: Option<u16>,
-    /// Socket on that host, where it is not the default one.
+    /// Socket on that host, unless it is the default one.
     pub socket: Option<String>,
 }
 
@@ -109,7 +109,7 @@ fn split_port(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
             let port = &authority[host_end + colon + 1..];
             (
                 &authority[..host_end + colon],
-                Some(port.parse::<u16>().map_err(|_| "the port is no number below 65536")?),
+                Some(port.parse::<u16>().map_err(|_| "the port is not a number below 65536")?),
             )
         }
         None => (authority, None),

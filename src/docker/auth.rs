@@ -1,7 +1,7 @@
 //! Credentials for registries, as `docker login` leaves them.
 //!
-//! Input: the client's configuration and a registry or an image reference. Output: [`Credentials`], or `None` where
-//! the user has none. Helper programs (`docker-credential-…`) run as part of it, so these functions block.
+//! Input: the client's configuration and a registry or an image reference. Output: [`Credentials`], or `None` if
+//! the user has none. These functions run helper programs (`docker-credential-…`), so they block.
 
 use crate::remedy::Remedy;
 use std::collections::{BTreeMap, HashMap};
@@ -24,10 +24,10 @@ const HUB_HOST: &str = "registry-1.docker.io";
 /// Names under which `config.json` may know Docker Hub.
 const HUB_ALIASES: [&str; 4] = [DOCKER_HUB, "index.docker.io", HUB_HOST, HUB_KEY];
 
-/// What a helper says if it has nothing (`docker/docker-credential-helpers`, `credentials/error.go`).
+/// A helper's message if it has nothing (`docker/docker-credential-helpers`, `credentials/error.go`).
 const NOT_FOUND: &str = "credentials not found in native keychain";
 
-/// Why credentials cannot be had, although the configuration names a place for them.
+/// Why credentials cannot be read, although the configuration names a place for them.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     /// The helper program cannot be run.
@@ -36,8 +36,8 @@ pub enum AuthError {
     /// The helper program failed.
     #[error("getting the credentials of {registry}: `{program}` failed: {message}")]
     HelperFailed { registry: String, program: String, message: String },
-    /// The helper program answered with something else than credentials.
-    #[error("getting the credentials of {registry}: the answer of `{program}` is malformed")]
+    /// The helper program returned something other than credentials.
+    #[error("getting the credentials of {registry}: the output of `{program}` is malformed")]
     HelperAnswer { registry: String, program: String },
     /// The entry of `auths` is not what `docker login` writes.
     #[error("getting the credentials of {registry}: its entry in the Docker client configuration is malformed")]
@@ -84,10 +84,10 @@ pub(super) fn is_refusal(message: &str) -> bool {
     lower.starts_with("denied") || REFUSALS.iter().any(|refusal| lower.contains(refusal))
 }
 
-/// What a registry wants to see. `Debug` shows no secret.
+/// What a registry requires. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// Name and password.
+    /// User name and password.
     Password { username: String, password: String },
     /// A token that the registry's token server exchanges for short-lived ones.
     IdentityToken { token: String },
@@ -104,7 +104,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Credentials by registry, as [`find_for_images`] makes it. The key is a host with its port, or `docker.io`.
+/// Credentials by registry, as [`find_for_images`] returns them. The key is a host with its port, or `docker.io`.
 pub type RegistryAuth = BTreeMap<String, Credentials>;
 
 impl Credentials {
@@ -203,7 +203,7 @@ fn ask_helper(helper: &str, registry: &str) -> Result<Option<Credentials>, AuthE
             Err(AuthError::HelperMissing { registry: registry_name(), program: program() })
         }
         Err(CredentialRetrievalError::HelperFailure { stdout, stderr, .. }) => {
-            // The protocol has the reason on standard output.
+            // By the protocol, the reason is on standard output.
             let lines = stdout.lines().chain(stderr.lines()).map(str::trim);
             let message = lines.into_iter().find(|line| !line.is_empty()).unwrap_or("it gave no reason");
             if message.contains(NOT_FOUND) {
@@ -217,7 +217,7 @@ fn ask_helper(helper: &str, registry: &str) -> Result<Option<Credentials>, AuthE
 }
 
 fn read_entry(entry: &AuthEntry, registry: &str) -> Result<Option<Credentials>, AuthError> {
-    // With a helper in use, the entry is there but empty; empty strings would be taken for credentials.
+    // With a helper in use, the entry exists but is empty; empty strings would be taken for credentials.
     let fields = [
         ("auth", &entry.auth),
         ("username", &entry.username),
@@ -235,7 +235,7 @@ fn read_entry(entry: &AuthEntry, registry: &str) -> Result<Option<Credentials>, 
     }
 }
 
-/// Runs the library on a configuration that leaves it one place to look at.
+/// Runs the library on a configuration with a single place to look.
 fn retrieve(config: &serde_json::Value, registry: &str) -> Result<Option<Credentials>, CredentialRetrievalError> {
     let text = config.to_string();
     let credentials = match docker_credential::get_credential_from_reader(text.as_bytes(), server_address(registry))? {

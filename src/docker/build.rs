@@ -1,8 +1,8 @@
 //! Building an image.
 //!
 //! Input: a [`BuildRequest`]. Output: events while it runs, then a [`BuiltImage`] that was looked up again, or a
-//! [`BuildError`] with the failing step and its last lines. BuildKit is used where the daemon has it, the classic
-//! builder elsewhere; the first event says which and why. Whatever did not end in an image leaves nothing behind.
+//! [`BuildError`] with the failing step and its last lines. BuildKit is used if the daemon has it, else the classic
+//! builder; the first event says which and why. A build that does not produce an image leaves nothing behind.
 
 use crate::remedy::Remedy;
 use std::collections::BTreeMap;
@@ -20,16 +20,16 @@ use super::error::DockerError;
 use super::redact::Redactor;
 use crate::reference::Reference;
 
-/// Events that may wait for the caller; a caller that is slower slows the build down.
+/// Events that may wait for the caller; a slower caller slows the build down.
 const QUEUED_EVENTS: usize = 256;
 
 /// Which builder the user wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Builder {
-    /// BuildKit, or the classic builder where there is none.
+    /// BuildKit, or the classic builder if the daemon lacks it.
     #[default]
     Auto,
-    /// BuildKit or nothing.
+    /// BuildKit only.
     BuildKit,
     /// The classic builder.
     Classic,
@@ -67,7 +67,7 @@ pub struct BuildRequest {
     pub network: Option<String>,
     /// Do not reuse the results of earlier builds.
     pub no_cache: bool,
-    /// Ask the registry for a newer base image, even if there is a local one.
+    /// Check the registry for a newer base image, even if a local one exists.
     pub pull: bool,
     /// Platform such as `linux/arm64`; the daemon's own if missing.
     pub platform: Option<String>,
@@ -98,7 +98,7 @@ impl fmt::Debug for BuildRequest {
 pub enum BuildEvent {
     /// Which builder runs. A second one means that the first could not.
     BuilderChosen { builder: BuilderKind, reason: String },
-    /// A step begins. `index` of `total` is its place in the Dockerfile's stage; steps of the builder's own have none.
+    /// A step begins. `index` of `total` is its position in the Dockerfile's stage; the builder's own steps have none.
     /// BuildKit may start a step again that was done, for instance when it needs the layers of a base image.
     StepStarted { step: u32, index: Option<u32>, total: Option<u32>, name: String },
     /// A step is done. `cached`: an earlier result was used.
@@ -111,10 +111,10 @@ pub enum BuildEvent {
     },
     /// One line of a step's output, or of the builder itself.
     Log { step: Option<u32>, line: String },
-    /// Part of a step moves on: a layer that is pulled, or the image that is written. `current` and `total` are bytes
+    /// Progress within a step: a layer being pulled, or the image being written. `current` and `total` are bytes
     /// where the item is a layer.
     Progress { step: Option<u32>, item: String, current: u64, total: Option<u64>, done: bool },
-    /// The builder does not like something.
+    /// A warning from the builder.
     Warning { message: String },
     /// After a failure or cancellation this could not be removed.
     LeftBehind { object: String, reason: String },
@@ -135,7 +135,7 @@ pub struct BuiltImage {
     pub duration: Duration,
 }
 
-/// Why there is no image.
+/// Why a build produced no image.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// A step failed.
@@ -146,7 +146,7 @@ pub enum BuildError {
     Rejected { message: String, last_lines: Vec<String> },
     /// The daemon stopped talking before it named an image.
     #[error(
-        "building the image: the daemon's answer ended early{}{}",
+        "building the image: the daemon's response ended early{}{}",
         last_step.as_ref().map(|step| format!(", in the step `{step}`")).unwrap_or_default(),
         cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default()
     )]
@@ -154,10 +154,10 @@ pub enum BuildError {
     /// The token fired.
     #[error("building the image: cancelled")]
     Cancelled,
-    /// A name that no image can have.
+    /// The tag is not a valid image name.
     #[error("building the image: the tag `{tag}` is invalid: {message}")]
     InvalidTag { tag: String, message: String },
-    /// The wanted builder is not there.
+    /// The requested builder is not available.
     #[error("building the image: {builder} is not available: {reason}")]
     BuilderUnavailable { builder: BuilderKind, reason: String },
     /// The builder named an image, but looking it up shows something else.
@@ -166,7 +166,7 @@ pub enum BuildError {
     /// The context cannot be packed.
     #[error(transparent)]
     Context(#[from] ContextError),
-    /// The daemon could not be asked.
+    /// The daemon could not be reached.
     #[error(transparent)]
     Daemon(#[from] DockerError),
 }
@@ -178,10 +178,10 @@ impl Remedy for BuildError {
                 let registry = base_image_registry(step);
                 Some(login_remedy(registry.as_deref().unwrap_or("REGISTRY")))
             }
-            Self::Truncated { .. } => Some("look at the log of the Docker daemon, it may have been stopped".to_owned()),
-            Self::InvalidTag { .. } => Some("give a tag such as registry/repository:tag, in lower case".to_owned()),
+            Self::Truncated { .. } => Some("check the Docker daemon's log: it may have been stopped".to_owned()),
+            Self::InvalidTag { .. } => Some("use a tag such as registry/repository:tag, in lower case".to_owned()),
             Self::BuilderUnavailable { builder: BuilderKind::BuildKit, .. } => {
-                Some("leave the choice of the builder to this program, or upgrade the daemon".to_owned())
+                Some("drop --builder, or upgrade the daemon".to_owned())
             }
             Self::Daemon(error) => error.remedy(),
             Self::Step { .. }
@@ -279,7 +279,7 @@ fn spawn_failure(engine: &Engine, error: &std::io::Error) -> BuildError {
     })
 }
 
-/// The daemon checks tags too, but some builders only when the image is done.
+/// The daemon checks tags too, but some builders do so only when the image is finished.
 fn check_tags(tags: &[String]) -> Result<(), BuildError> {
     for tag in tags {
         let invalid = |message: &str| BuildError::InvalidTag { tag: tag.clone(), message: message.to_owned() };

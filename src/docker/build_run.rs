@@ -1,7 +1,7 @@
 //! The course of one build.
 //!
 //! Input: the packed context and the request. Output: events into a channel, and the result. Chooses the builder, reads
-//! its stream until it ends or the token fires, checks the image, and cleans up where there is none.
+//! its stream until it ends or the token fires, checks the image, and cleans up if there is none.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -33,12 +33,12 @@ const BUILDKIT_API: (u32, u32) = (1, 39);
 /// How long a cancelled build may go on writing its image. Tens of gigabytes take minutes.
 const EXPORT_GRACE: Duration = Duration::from_secs(10 * 60);
 
-/// How long to wait for the step after the last one, when the token fires between two.
+/// How long to wait for the next step when the token fires between two steps.
 const NEXT_STEP_GRACE: Duration = Duration::from_secs(2);
 
 const OPERATION: &str = "building the image";
 
-/// All that a build needs.
+/// Everything that a build needs.
 pub(super) struct BuildRun {
     pub(super) engine: Engine,
     pub(super) request: BuildRequest,
@@ -50,11 +50,11 @@ pub(super) struct BuildRun {
 
 /// How reading a stream ended.
 enum StreamEnd {
-    /// The daemon closed it in order.
+    /// The daemon closed it normally.
     Finished,
     /// The daemon reported a failure inside it.
     Failed(String),
-    /// It could not be read on.
+    /// Reading it failed.
     Broken(ClientError),
     /// The token fired.
     Stopped,
@@ -62,7 +62,7 @@ enum StreamEnd {
 
 /// Why an attempt with one builder gave no image.
 enum AttemptError {
-    /// The daemon does not want this builder, and has not begun.
+    /// The daemon refuses this builder, and has not started.
     Refused(String),
     /// Anything else.
     Failed(BuildError),
@@ -122,7 +122,7 @@ impl BuildRun {
         if let (StreamEnd::Stopped, EngineKind::Podman, Some((step, _))) =
             (&end, engine_kind, transcript.current_step())
         {
-            let reason = "podman ends a cancelled build only when its running step has ended".to_owned();
+            let reason = "podman stops a cancelled build only after its running step has ended".to_owned();
             self.send(BuildEvent::LeftBehind { object: format!("the step `{step}`"), reason }).await;
         }
         let error = match (end, transcript.image_id()) {
@@ -139,7 +139,7 @@ impl BuildRun {
     }
 
     /// Reads the stream to its end, or until the token fires. Dropping the stream closes the connection, which tells the
-    /// daemon to stop; where that would come too late, the stream is read on.
+    /// daemon to stop; if that would come too late, reading continues.
     async fn follow(
         &self,
         mut stream: impl Stream<Item = Result<BuildInfo, ClientError>> + Unpin,
@@ -226,7 +226,7 @@ impl BuildRun {
         }
     }
 
-    /// An answer that is no stream: the daemon did not begin.
+    /// A response that is not a stream: the daemon did not start.
     fn refusal(&self, error: DockerError) -> BuildError {
         let DockerError::Daemon { status: 400, message, .. } = &error else {
             return error.into();
@@ -240,7 +240,7 @@ impl BuildRun {
         BuildError::Rejected { message, last_lines: Vec::new() }
     }
 
-    /// Looks the image up, gives it its remaining names, and checks that all of them mean this image.
+    /// Looks the image up, gives it its remaining names, and checks that all of them refer to this image.
     async fn verify(&self, named: &str) -> Result<String, BuildError> {
         let unverified = |problem: String| BuildError::Unverified { id: named.to_owned(), problem };
         let inspected = self.engine.inspect_image(named).await?;
@@ -251,8 +251,8 @@ impl BuildRun {
         for tag in &self.request.tags {
             match self.engine.inspect_image(tag).await? {
                 Some(image) if image.id == id => {}
-                Some(image) => return Err(unverified(format!("the tag {tag} means {}", image.id))),
-                None => return Err(unverified(format!("the tag {tag} was not given"))),
+                Some(image) => return Err(unverified(format!("the tag {tag} refers to {}", image.id))),
+                None => return Err(unverified(format!("the tag {tag} was not set"))),
             }
         }
         Ok(id)
@@ -275,7 +275,7 @@ impl BuildRun {
 /// Which builder to start with, and why.
 fn choose_builder(info: &EngineInfo, wanted: Builder) -> Result<(BuilderKind, String), BuildError> {
     let obstacle = if info.kind == EngineKind::Podman {
-        Some(format!("podman {} ignores what the API says about BuildKit", info.version))
+        Some(format!("podman {} ignores the API's BuildKit settings", info.version))
     } else if parse_version(&info.api_version).is_none_or(|version| version < BUILDKIT_API) {
         Some(format!("the daemon's API {} is older than 1.39", info.api_version))
     } else if info.os == "windows" {
@@ -316,7 +316,7 @@ fn options(
         nocache: request.no_cache,
         pull: request.pull.then(|| "1".to_owned()),
         rm: true,
-        // The container of a failed step goes too.
+        // The container of a failed step is removed too.
         forcerm: true,
         buildargs: Some(request.build_args.clone().into_iter().collect()),
         networkmode: request.network.clone(),
@@ -336,7 +336,7 @@ fn options(
     }
 }
 
-/// A name that no other session of the daemon has: two random numbers of this call, and the process.
+/// A session name unique at the daemon: two random numbers of this call, and the process id.
 fn session_id() -> String {
     let random = || RandomState::new().hash_one(Instant::now());
     format!("rdmaprep-{}-{:016x}{:016x}", std::process::id(), random(), random())

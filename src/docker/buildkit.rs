@@ -181,7 +181,7 @@ impl Transcript for BuildKitTranscript {
         }
     }
 
-    /// The export of Docker 20.10 does not notice that nobody listens: the image, and its name, would appear later.
+    /// The export of Docker 20.10 does not notice a closed connection: the image, and its name, would appear later.
     fn interruption(&self) -> Interruption {
         let mut running = self.steps.values().filter(|step| step.started.is_some() && step.completed.is_none());
         match (running.next(), running.next()) {

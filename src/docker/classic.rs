@@ -1,7 +1,7 @@
 //! The messages of the classic builder.
 //!
 //! Input: its text stream, in which the builder's own lines and the output of the steps are mixed. Output: steps,
-//! whole lines, and what the build made on its way. A line counts as the builder's only where the builder can say it:
+//! whole lines, and what the build made on its way. A line counts as the builder's only when the builder can print it:
 //! a step may print anything.
 
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub(super) struct ClassicTranscript {
     step: Option<Step>,
     /// Output outside of steps.
     outside: StepLog,
-    /// Image that the last step ended with.
+    /// The image that the last step ended with.
     parent: Option<String>,
     containers: Vec<String>,
     made: Vec<String>,
@@ -35,7 +35,7 @@ struct Step {
     number: u32,
     index: u32,
     total: u32,
-    /// The instruction as it is; `name` is without credentials.
+    /// The original instruction; `name` is without credentials.
     instruction: String,
     name: String,
     started: Instant,
@@ -88,7 +88,7 @@ impl ClassicTranscript {
         lines.into_iter().map(|line| BuildEvent::Log { step: number, line }).collect()
     }
 
-    /// Whether the builder can say this now.
+    /// Whether the builder can print this now.
     fn is_plausible(&self, own: &Own<'_>) -> bool {
         let Some(step) = &self.step else {
             return matches!(own, Own::Step { index: 1, .. });
@@ -139,7 +139,7 @@ impl ClassicTranscript {
             Own::Image(image) => {
                 if let Some(step) = &mut self.step {
                     step.ended = true;
-                    // A base image, and what comes out of the cache, was there before.
+                    // A base image, or one from the cache, existed before.
                     if !step.cached && !is_instruction(&step.instruction, "FROM") {
                         self.made.push((*image).to_owned());
                     }

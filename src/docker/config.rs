@@ -17,7 +17,7 @@ const CONFIG_FILE: &str = "config.json";
 /// Why the settings of the Docker client cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is there but cannot be read.
+    /// The file exists but cannot be read.
     #[error("reading the Docker client configuration {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// The file is not what the Docker client writes. The parser's own text is left out: it may quote a credential.
@@ -63,7 +63,7 @@ impl ClientEnv {
         Self::new(vars, None)
     }
 
-    /// A variable's value; an empty one counts as not set, as the Docker client has it.
+    /// A variable's value; an empty one counts as not set, as in the Docker client.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -136,7 +136,7 @@ pub fn parse_client_config(text: &str, path: &Path) -> Result<ClientConfig, Conf
     })
 }
 
-/// Reads `config.json` of `env`. No directory and no file are the same as an empty configuration.
+/// Reads `config.json` of `env`. A missing directory or file counts as an empty configuration.
 pub fn load_client_config(env: &ClientEnv) -> Result<ClientConfig, ConfigError> {
     let Some(path) = env.config_dir().map(|dir| dir.join(CONFIG_FILE)) else {
         return Ok(ClientConfig::default());
@@ -189,8 +189,8 @@ pub fn proxy_build_args(env: &ClientEnv, config: &ClientConfig, docker_host: &st
 
 /// `proxies` overlaid with what the user gave on the command line, which wins.
 ///
-/// An explicit proxy variable also drops its other-case twin from `proxies`: whoever sets `HTTP_PROXY` (or empties it)
-/// does not expect `http_proxy` to say something else.
+/// An explicit proxy variable also drops its other-case twin from `proxies`: a user who sets `HTTP_PROXY` (or empties
+/// it) does not expect `http_proxy` to differ.
 pub fn merge_build_args(
     mut proxies: BTreeMap<String, String>,
     explicit: &BTreeMap<String, String>,
@@ -283,7 +283,7 @@ mod tests {
 
         let path = dir.path().join(CONFIG_FILE);
         std::fs::write(&path, "{\"auths\": {\"r\": \"dXNlcjpzZWNyZXQ=\"}}").expect("writing the fixture");
-        let error = load_client_config(&env).expect_err("a string is no auth entry");
+        let error = load_client_config(&env).expect_err("a string is not an auth entry");
         assert!(matches!(error, ConfigError::Parse { line: 1, .. }), "{error:?}");
         let shown = format!("{error} {error:?}");
         assert!(shown.contains(path.to_str().expect("UTF-8 path")), "{shown}");

@@ -29,18 +29,18 @@ const START_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// How long the removal of a dropped container may take.
 const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an engine may take to make a container that nobody waits for any more.
+/// How long an engine may take to create a container that nobody waits for any more.
 const LATE_CREATION: Duration = Duration::from_secs(5);
 
 /// How often to look.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A container of the list.
+/// A listed container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedContainer {
     pub id: String,
     pub name: String,
-    /// As the container was made with: a name or an id.
+    /// The image that the container was created from: a name or an id.
     pub image: String,
     /// `created`, `running`, `exited`, …
     pub state: String,
@@ -52,22 +52,22 @@ pub struct ListedContainer {
 pub struct ContainerEnd {
     pub running: bool,
     pub exit_code: i64,
-    /// The kernel killed a process of it for memory.
+    /// The kernel killed one of its processes for memory.
     pub out_of_memory: bool,
-    /// The engine's words, where it could not start it; else empty.
+    /// The engine's message if it could not start the container; else empty.
     pub error: String,
 }
 
-/// What an engine does not grant, by its own words at the start.
+/// What an engine refuses to grant, by its own message at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// The resource limit of this name: the daemon may not raise it.
+    /// The resource limit of this name, which the daemon may not raise.
     Ulimit(&'static str),
-    /// The capabilities: the daemon does not have them itself.
+    /// The capabilities, which the daemon itself lacks.
     Capabilities,
 }
 
-/// Finds in the words of an engine (runc, crun) what it does not grant.
+/// Finds in an engine's message (runc, crun) what it refuses to grant.
 ///
 /// Numbers of limits are those of Linux on x86-64 and AArch64 (`asm-generic/resource.h`).
 pub fn refused(message: &str) -> Option<Refused> {
@@ -94,20 +94,20 @@ pub fn refused(message: &str) -> Option<Refused> {
 #[derive(Debug)]
 pub struct Container {
     engine: Engine,
-    /// The name, until the engine has said the id.
+    /// The name, until the engine has returned the id.
     id: String,
-    /// The engine has not answered yet whether there is one.
+    /// The engine has not confirmed yet that the container exists.
     uncertain: bool,
     removed: bool,
 }
 
 impl Engine {
-    /// Makes a container under a name of its own.
+    /// Creates a container with a unique name.
     ///
     /// The container is removed again if this future is dropped before it is done.
     ///
     /// # Errors
-    /// The engine does not make it: no such image ([`DockerError::ImageNotFound`]), or a setting that it refuses.
+    /// The engine refuses: no such image ([`DockerError::ImageNotFound`]), or an invalid setting.
     pub async fn create_container(&self, spec: &ContainerSpec) -> Result<Container, DockerError> {
         let name = unique_name();
         let operation = format!("creating a container of the image {}", spec.image);
@@ -124,7 +124,7 @@ impl Engine {
                 Ok(container)
             }
             Err(error) => {
-                // An answer is a refusal; without one the container may be there nevertheless.
+                // A response is a refusal; without one the container may exist nevertheless.
                 container.removed = matches!(error, DockerError::Daemon { .. });
                 Err(match error {
                     DockerError::Daemon { status: 404, ref message, .. }
@@ -161,7 +161,7 @@ impl Engine {
         Ok(listed)
     }
 
-    /// Removes a container in any state, with its volumes. Returns whether there was one.
+    /// Removes a container in any state, with its volumes. Returns whether it existed.
     pub async fn remove_container(&self, id: &str) -> Result<bool, DockerError> {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         let removal = self.client().remove_container(id, Some(options));
@@ -181,7 +181,7 @@ impl Container {
         &self.id
     }
 
-    /// The first twelve digits of the id, as people know them.
+    /// The first twelve digits of the id, its usual short form.
     pub fn short_id(&self) -> &str {
         self.id.get(..12).unwrap_or(&self.id)
     }
@@ -189,7 +189,7 @@ impl Container {
     /// Puts files and directories into the file system, before or after the start.
     ///
     /// # Errors
-    /// A local file cannot be read ([`DockerError::LocalFile`]), or the engine does not take the archive.
+    /// A local file cannot be read ([`DockerError::LocalFile`]), or the engine refuses the archive.
     pub async fn upload(&self, files: &[Upload]) -> Result<(), DockerError> {
         let operation = format!("putting files into the container {}", self.short_id());
         let options = UploadToContainerOptionsBuilder::default().path("/").build();
@@ -197,7 +197,7 @@ impl Container {
         let request =
             self.engine.client().upload_to_container(&self.id, Some(options), bollard::body_try_stream(archive));
         let answer = self.engine.call(&operation, START_TIMEOUT, request).await;
-        // What broke the stream is the better explanation of a request that failed.
+        // Whatever broke the stream explains a failed request better.
         match outcome.await {
             Ok(Err((path, source))) => Err(DockerError::LocalFile { operation, path, source }),
             Ok(Ok(())) | Err(_) => answer,
@@ -213,17 +213,17 @@ impl Container {
         Ok(ContainerOutput::new(attached.output, self.engine.endpoint().clone(), operation))
     }
 
-    /// Starts it.
+    /// Starts the container.
     ///
     /// # Errors
-    /// [`DockerError::Daemon`] with the engine's words, which say whether host or image is at fault.
+    /// [`DockerError::Daemon`] with the engine's message, which tells whether host or image is at fault.
     pub async fn start(&self) -> Result<(), DockerError> {
         let operation = format!("starting the container {}", self.short_id());
         self.engine.call(&operation, START_TIMEOUT, self.engine.client().start_container(&self.id, None)).await
     }
 
-    /// Waits for the end of a container that was started, however long that takes. Returns its exit code: 128 and the
-    /// signal's number, where a signal ended it.
+    /// Waits for the end of a started container, however long that takes. Returns its exit code: 128 plus the
+    /// signal's number if a signal ended it.
     pub async fn wait(&self) -> Result<i64, DockerError> {
         let operation = format!("waiting for the container {}", self.short_id());
         let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
@@ -241,12 +241,12 @@ impl Container {
             None => Err(DockerError::Protocol {
                 endpoint: self.engine.endpoint().to_string(),
                 operation,
-                detail: "the answer ended before the container did".to_owned(),
+                detail: "the response ended before the container did".to_owned(),
             }),
         }
     }
 
-    /// Waits for its end, and says how it came. Whoever else removes a running container kills it with that.
+    /// Waits for its end and reports how it ended. Removing a running container from elsewhere kills it.
     pub async fn ended(&self) -> Result<ContainerEnd, DockerError> {
         const KILLED: i64 = 128 + 9;
         let exit_code = match self.wait().await {
@@ -259,7 +259,7 @@ impl Container {
         }
     }
 
-    /// What the engine knows of its end.
+    /// What the engine knows about its end.
     pub async fn inspect(&self) -> Result<ContainerEnd, DockerError> {
         let operation = format!("inspecting the container {}", self.short_id());
         let request = self.engine.client().inspect_container(&self.id, None);
@@ -273,7 +273,7 @@ impl Container {
         })
     }
 
-    /// Sends a signal, as `SIGTERM`. Returns whether the container was running.
+    /// Sends a signal such as `SIGTERM`. Returns whether the container was running.
     pub async fn kill(&self, signal: &str) -> Result<bool, DockerError> {
         let operation = format!("sending {signal} to the container {}", self.short_id());
         let options = KillContainerOptionsBuilder::default().signal(signal).build();
@@ -282,16 +282,16 @@ impl Container {
             Ok(()) => Ok(true),
             // 409: `is not running`; 404: it is gone.
             Err(DockerError::Daemon { status: 404 | 409, .. }) => Ok(false),
-            // Docker before 20.10 says the same with 500.
+            // Docker before 20.10 reports this with 500.
             Err(DockerError::Daemon { message, .. }) if message.contains("is not running") => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes it, in any state, with its volumes. One that is gone already is no error.
+    /// Removes the container, in any state, with its volumes. If it is already gone, that is not an error.
     ///
     /// # Errors
-    /// The engine does not remove it; the drop of the value then tries once more.
+    /// The engine does not remove it; dropping the value then tries once more.
     pub async fn remove(mut self) -> Result<(), DockerError> {
         let removed = self.engine.remove_container(&self.id).await;
         self.removed = removed.is_ok();
@@ -332,7 +332,7 @@ impl Drop for Container {
     }
 }
 
-/// A name that no other container has.
+/// A unique container name.
 fn unique_name() -> String {
     let random = || RandomState::new().hash_one((Instant::now(), std::process::id()));
     format!("rdmaprep-{:016x}", random() ^ random().rotate_left(32))

@@ -1,4 +1,4 @@
-//! What a container writes: chunks of stdout and stderr → lines.
+//! The output of a container: chunks of stdout and stderr → lines.
 //!
 //! Input: the stream of an attached container. Output: chunks in the order in which they came; a [`LineSplitter`] per
 //! stream makes lines of them. The streams share no order beyond that of their chunks.
@@ -13,7 +13,7 @@ use futures_util::{Stream, StreamExt};
 use super::endpoint::Endpoint;
 use super::error::{DockerError, from_client};
 
-/// Longest line that is held, in bytes. A rank's log comes as one line, and NCCL writes some megabytes at most.
+/// Longest line kept, in bytes. A rank's log arrives as one line, and NCCL writes a few megabytes at most.
 pub const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Which of its outputs a process wrote to.
@@ -57,7 +57,7 @@ impl ContainerOutput {
         let item = self.chunks.next().await?;
         Some(match item {
             Ok(LogOutput::StdErr { message }) => Ok(Chunk { stream: OutputStream::Stderr, bytes: message }),
-            // An engine that does not say which stream it is has one only.
+            // An engine that does not name the stream has only one.
             Ok(LogOutput::StdOut { message } | LogOutput::Console { message } | LogOutput::StdIn { message }) => {
                 Ok(Chunk { stream: OutputStream::Stdout, bytes: message })
             }
@@ -71,7 +71,7 @@ impl ContainerOutput {
 pub enum LineEnd {
     /// A line feed, which is not part of the text.
     Newline,
-    /// The limit: the next line goes on where this one ends.
+    /// The limit: the next line continues where this one ends.
     Limit,
     /// The output ended without a line feed.
     Output,
@@ -85,7 +85,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// As text; what is no UTF-8 is replaced.
+    /// The line as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
@@ -105,7 +105,7 @@ impl Default for LineSplitter {
 }
 
 impl LineSplitter {
-    /// Lines of at most so many bytes, at least one.
+    /// A splitter for lines of at most this many bytes, at least one.
     pub fn with_limit(limit: usize) -> LineSplitter {
         LineSplitter { held: Vec::new(), limit: limit.max(1) }
     }
@@ -129,7 +129,7 @@ impl LineSplitter {
         lines
     }
 
-    /// What stands behind the last line feed.
+    /// The text after the last line feed.
     pub fn finish(mut self) -> Option<Line> {
         (!self.held.is_empty()).then(|| self.take(LineEnd::Output))
     }

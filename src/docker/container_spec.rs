@@ -1,4 +1,4 @@
-//! A container as it is to be → the request that an engine makes it from. Pure.
+//! Specification of a container → the engine's create request. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
 };
 
-/// A container as it is to be.
+/// The specification of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
     /// Id or name of a local image.
@@ -15,7 +15,7 @@ pub struct ContainerSpec {
     pub entrypoint: Option<Vec<String>>,
     /// `None`: the image's own.
     pub command: Option<Vec<String>>,
-    /// Over the image's; `None` removes a variable of the image.
+    /// Variables that override the image's; `None` removes one of the image.
     pub env: Vec<(String, Option<String>)>,
     /// `None`: the image's own.
     pub user: Option<String>,
@@ -25,7 +25,7 @@ pub struct ContainerSpec {
     pub network: String,
     pub ipc: Ipc,
     pub ulimits: Vec<Ulimit>,
-    /// Capabilities without `CAP_`, as `IPC_LOCK`.
+    /// Capabilities without `CAP_`, such as `IPC_LOCK`.
     pub capabilities: Vec<String>,
     pub devices: Vec<Device>,
     pub mounts: Vec<Bind>,
@@ -57,7 +57,7 @@ impl ContainerSpec {
     }
 }
 
-/// Whose shared memory it has.
+/// The shared memory that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipc {
     /// The host's `/dev/shm`.
@@ -66,10 +66,10 @@ pub enum Ipc {
     Own { shm_bytes: Option<u64> },
 }
 
-/// A resource limit; soft and hard are alike.
+/// A resource limit; soft and hard are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ulimit {
-    /// Docker's name, as `memlock`.
+    /// Docker's name, such as `memlock`.
     pub name: String,
     /// In bytes for `memlock` and `stack`; -1: unlimited.
     pub value: i64,
@@ -80,7 +80,7 @@ pub struct Ulimit {
 pub struct Device {
     pub host: String,
     pub container: String,
-    /// Of `r`, `w` and `m`.
+    /// Permissions: `r`, `w` and `m`.
     pub permissions: String,
 }
 
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-/// A file or directory of the host inside the container. One that is not there is an error, never made.
+/// A file or directory of the host inside the container. A missing one is an error and is never created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
     pub source: String,
@@ -99,14 +99,14 @@ pub struct Bind {
     pub read_only: bool,
 }
 
-/// What is asked of the engine for GPUs.
+/// How GPUs are requested from the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gpus {
     /// Nothing.
     None,
     /// NVIDIA's container toolkit (`docker run --gpus`).
     Nvidia(NvidiaGpus),
-    /// Names of CDI devices, as `nvidia.com/gpu=all`.
+    /// Names of CDI devices, such as `nvidia.com/gpu=all`.
     Cdi(Vec<String>),
 }
 
@@ -114,13 +114,13 @@ pub enum Gpus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NvidiaGpus {
     All,
-    /// The first so many.
+    /// The first this many.
     Count(u32),
     /// By index or UUID.
     Ids(Vec<String>),
 }
 
-/// What the toolkit is to mount: the driver's libraries for CUDA, and NVML. Without these words the image's
+/// What the toolkit mounts: the driver's libraries for CUDA, and NVML. Without these words the image's
 /// `NVIDIA_DRIVER_CAPABILITIES` decides, and `graphics` alone gives no libcuda.
 const GPU_CAPABILITIES: [&str; 3] = ["gpu", "compute", "utility"];
 

@@ -20,22 +20,22 @@ const PIECE: usize = 1 << 20;
 /// Why a context cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// The path would leave the context, or is none.
-    #[error("packing the build context: `{path}` is no relative path inside it")]
+    /// The path would leave the context, or is empty.
+    #[error("packing the build context: `{path}` is not a relative path inside it")]
     Path { path: String },
-    /// The path is there twice, or is the Dockerfile's.
-    #[error("packing the build context: `{path}` is there twice")]
+    /// The path occurs twice, or is the Dockerfile's.
+    #[error("packing the build context: `{path}` occurs twice")]
     Duplicate { path: String },
     /// The archive format cannot hold the file, or the file cannot be read.
     #[error("packing the build context: adding `{path}`")]
     Pack { path: String, source: io::Error },
 }
 
-/// What a file of the context holds.
+/// The content of a file in the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     Bytes(Vec<u8>),
-    /// What the file of this path holds when the context is sent.
+    /// The content that the file at this path has when the context is sent.
     File(PathBuf),
 }
 
@@ -126,7 +126,7 @@ impl PackedContext {
     /// The archive, piece by piece.
     ///
     /// # Errors
-    /// A file cannot be read, or is no longer as long as it was.
+    /// A file cannot be read, or its length has changed.
     pub fn stream(&self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         stream::iter(self.pieces.clone()).flat_map(|piece| match piece {
             Piece::Bytes(bytes) => stream::once(async move { Ok(bytes) }).left_stream(),

@@ -15,18 +15,18 @@ use super::address::TlsFiles;
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
     /// No context of that name.
-    #[error("looking up the Docker context `{name}`: there is none of that name, known are {}", list(known))]
+    #[error("looking up the Docker context `{name}`: no such context; known contexts: {}", list(known))]
     Unknown { name: String, known: Vec<String> },
-    /// Its file cannot be read.
+    /// The context's file cannot be read.
     #[error("reading the Docker context `{name}` from {}", path.display())]
     Read { name: String, path: PathBuf, source: std::io::Error },
-    /// Its file is not what the Docker client writes.
+    /// The context's file is not what the Docker client writes.
     #[error("parsing the Docker context `{name}` from {}", path.display())]
     Parse { name: String, path: PathBuf, source: serde_json::Error },
-    /// It has no endpoint of the kind `docker`, or one without a host.
+    /// The context has no endpoint of the kind `docker`, or one without a host.
     #[error("using the Docker context `{name}`: it names no Docker host")]
     NoHost { name: String },
-    /// It asks for TLS without checking the daemon's certificate.
+    /// The context uses TLS without checking the daemon's certificate.
     #[error(
         "using the Docker context `{name}`: it skips the check of the daemon's certificate, which is not supported"
     )]
@@ -102,7 +102,7 @@ pub(super) fn load(config_dir: Option<&Path>, name: &str) -> Result<StoredContex
     let docker = meta.endpoints.docker.filter(|docker| !docker.host.is_empty());
     let docker = docker.ok_or_else(|| ContextError::NoHost { name: name.to_owned() })?;
     let tls = TlsFiles::in_dir(&dir.join("tls").join(&id).join("docker"));
-    // The flag is also set for sockets, where there is no certificate to check.
+    // The flag is also set for sockets, which have no certificate to check.
     let is_tcp = docker.host.starts_with("tcp://") || docker.host.starts_with("https://");
     if docker.skip_tls_verify && is_tcp {
         return Err(ContextError::SkipsVerification { name: name.to_owned() });
@@ -162,7 +162,7 @@ pub(super) mod tests {
         let error = load(Some(dir.path()), "gone").expect_err("there is no such context");
         assert_eq!(
             error.to_string(),
-            "looking up the Docker context `gone`: there is none of that name, known are `default`, `alpha`, `zeta`"
+            "looking up the Docker context `gone`: no such context; known contexts: `default`, `alpha`, `zeta`"
         );
         assert!(load(None, "gone").is_err());
     }

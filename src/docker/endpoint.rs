@@ -1,6 +1,6 @@
 //! Where the Docker daemon is.
 //!
-//! Input: what the user asked for, the client's environment and configuration directory. Output: an [`Endpoint`]. The
+//! Input: the user's options, the client's environment and configuration directory. Output: an [`Endpoint`]. The
 //! order is: explicit host, explicit context, `DOCKER_HOST`, `DOCKER_CONTEXT`, `currentContext` of `config.json`, the
 //! default socket. Nothing is contacted here.
 
@@ -17,10 +17,10 @@ use super::redact::redact_url;
 /// The engine's own socket, and so the client's default.
 pub const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 
-/// The context that stands for "no context": `DOCKER_HOST` or the default socket.
+/// The context that means "no context": `DOCKER_HOST` or the default socket.
 const DEFAULT_CONTEXT: &str = "default";
 
-/// Why there is no endpoint.
+/// Why no endpoint can be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The address is malformed.
@@ -42,7 +42,7 @@ impl Remedy for EndpointError {
     }
 }
 
-/// What named the endpoint; errors say it, because it is what the user has to change.
+/// What named the endpoint; errors include it, because the user has to change it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointSource {
     /// The explicit host argument.
@@ -137,7 +137,7 @@ impl Endpoint {
         &self.address
     }
 
-    /// Whether the address is a socket or a loopback port of this machine. Something may stand behind it that leads
+    /// Whether the address is a socket or a loopback port of this machine. It may still be forwarded
     /// elsewhere.
     pub fn is_on_this_machine(&self) -> bool {
         match &self.address {
@@ -168,7 +168,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// `ssh://user@host` must stay readable: the login name is no secret, a password cannot be there.
+/// `ssh://user@host` must stay readable: the login name is not a secret, and a password is not allowed there.
 fn redact_url_password(host: &str) -> String {
     if host.starts_with("ssh://") { host.to_owned() } else { redact_url(host) }
 }

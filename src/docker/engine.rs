@@ -1,6 +1,6 @@
 //! A connection to one Docker engine.
 //!
-//! Input: an [`Endpoint`]. Output: an [`Engine`] whose API version is negotiated, and what the daemon says about itself.
+//! Input: an [`Endpoint`]. Output: an [`Engine`] whose API version is negotiated, and the daemon's description of itself.
 //! Everything else of this module tree works on an `Engine`.
 
 use std::future::Future;
@@ -16,7 +16,7 @@ use super::endpoint::Endpoint;
 use super::error::{DockerError, from_client};
 use super::ssh;
 
-/// The client library waits this long for the head of an answer. `docker save` prepares a whole image before it sends
+/// The client library waits this long for the head of a response. `docker save` prepares a whole image before it sends
 /// one, and a build may pull for hours; cancelling is the caller's business, so this is only a last resort.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -26,7 +26,7 @@ pub(super) const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests that change the image store; deleting tens of gigabytes takes a while.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Stands for a TLS file that does not exist: the client library insists on paths, and an empty file gives it nothing.
+/// Replaces a TLS file that does not exist: the client library insists on paths, and an empty file gives it nothing.
 const NO_FILE: &str = "/dev/null";
 
 /// Name of podman's entry in the component list of `/version`.
@@ -68,7 +68,7 @@ pub struct EngineHost {
     /// Names of the OCI runtimes, sorted.
     pub runtimes: Vec<String>,
     pub default_runtime: String,
-    /// Where it looks for CDI specifications (Docker 25 and newer, where CDI is switched on).
+    /// Directories searched for CDI specifications (Docker 25 and newer, if CDI is enabled).
     pub cdi_directories: Vec<String>,
     /// CDI devices that it found (API 1.50 and newer).
     pub cdi_devices: Vec<String>,
@@ -92,21 +92,21 @@ impl Engine {
         let docker = negotiated.map_err(|error| not_a_daemon(error, endpoint))?;
         let api_version = docker.client_version().to_string();
         let docker = correct(docker, &api_version);
-        // This one carries the version, so a daemon that does not speak it says so here and not in the midst of a build.
+        // This request carries the version, so a daemon that does not speak it reports that here and not during a build.
         let version = call(endpoint, "reading the daemon's version", CONTROL_TIMEOUT, docker.version()).await?;
         let info = describe(endpoint, api_version, version);
         tracing::debug!(?info, source = %endpoint.source(), "connected");
         Ok(Self { docker, endpoint: endpoint.clone(), info })
     }
 
-    /// The same engine on connections of its own, for another runtime: those of this value end with the runtime that opened
-    /// them.
+    /// This engine on new connections, for another runtime: the connections of this value end with the runtime that
+    /// opened them.
     pub(super) fn reopen(&self) -> Result<Self, DockerError> {
         let docker = correct(open(&self.endpoint)?, &self.info.api_version);
         Ok(Self { docker, endpoint: self.endpoint.clone(), info: self.info.clone() })
     }
 
-    /// What the daemon says about its machine, as far as containers with GPUs need it.
+    /// The daemon's description of its machine, as far as containers with GPUs need it.
     pub async fn host(&self) -> Result<EngineHost, DockerError> {
         let info = self.call("reading the daemon's settings", CONTROL_TIMEOUT, self.docker.info()).await?;
         let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
@@ -150,7 +150,7 @@ impl Engine {
     }
 }
 
-/// On the first request, an answer that makes no sense means that something else answers.
+/// On the first request, a response that makes no sense means that something else is listening.
 fn not_a_daemon(error: DockerError, endpoint: &Endpoint) -> DockerError {
     let detail = match error {
         DockerError::Protocol { detail, .. } => detail,
@@ -161,7 +161,7 @@ fn not_a_daemon(error: DockerError, endpoint: &Endpoint) -> DockerError {
     DockerError::Unreachable { endpoint: endpoint.to_string(), detail }
 }
 
-/// The client library's limit ends with the head of an answer; this one covers the body too.
+/// The client library's limit ends with the head of a response; this one covers the body too.
 async fn call<T>(
     endpoint: &Endpoint,
     operation: &str,
@@ -193,8 +193,8 @@ fn open(endpoint: &Endpoint) -> Result<Docker, DockerError> {
     client.map_err(|error| from_client(error, endpoint, "connecting"))
 }
 
-/// The client library drops the client certificate without a word if it cannot use it; the daemon then only says that
-/// there was none.
+/// The client library silently drops a client certificate that it cannot use; the daemon then only reports that there
+/// was none.
 fn check_tls_files(endpoint: &Endpoint, tls: &TlsFiles) -> Result<(), DockerError> {
     let fail = |path: &Path, problem: &str| DockerError::Tls {
         endpoint: endpoint.to_string(),
@@ -209,13 +209,13 @@ fn check_tls_files(endpoint: &Endpoint, tls: &TlsFiles) -> Result<(), DockerErro
         }
     }
     match (&tls.cert, &tls.key) {
-        (Some(cert), None) => Err(fail(cert, "has no key.pem beside it")),
-        (None, Some(key)) => Err(fail(key, "has no cert.pem beside it")),
+        (Some(cert), None) => Err(fail(cert, "has no key.pem next to it")),
+        (None, Some(key)) => Err(fail(key, "has no cert.pem next to it")),
         _ => Ok(()),
     }
 }
 
-/// Makes every request right, see [`adapt`].
+/// Corrects every request, see [`adapt`].
 fn correct(docker: Docker, api_version: &str) -> Docker {
     let prefix = format!("/v{api_version}");
     docker.with_request_modifier(move |request| adapt(request, &prefix))

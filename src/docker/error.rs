@@ -1,7 +1,7 @@
 //! What can go wrong between this program and a Docker daemon.
 //!
 //! Input: errors of the client library, with the endpoint and the operation. Output: a [`DockerError`] that names both
-//! and knows a remedy. The library's own error stays reachable as the source.
+//! and has a remedy. The library's own error stays reachable as the source.
 
 use crate::remedy::Remedy;
 use std::error::Error as StdError;
@@ -28,10 +28,10 @@ pub enum VersionLimit {
 /// An operation on a Docker daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerError {
-    /// There is no socket.
+    /// The socket does not exist.
     #[error("connecting to {endpoint}: no Docker daemon listens there")]
     NotRunning { endpoint: String, source: io::Error },
-    /// The socket is not this user's to use.
+    /// This user may not use the socket.
     #[error("connecting to {endpoint}: permission denied")]
     PermissionDenied { endpoint: String, source: io::Error },
     /// Nothing listens behind the socket or port.
@@ -56,15 +56,15 @@ pub enum DockerError {
     )]
     ApiVersion { endpoint: String, client: String, daemon: String, limit: VersionLimit },
     /// No such image.
-    #[error("{operation} at {endpoint}: there is no image of that name")]
+    #[error("{operation} at {endpoint}: there is no image with that name")]
     ImageNotFound { endpoint: String, operation: String },
     /// The daemon answered with an error.
     #[error("{operation} at {endpoint}: the daemon answered {status}: {message}")]
     Daemon { endpoint: String, operation: String, status: u16, message: String },
-    /// The connection broke, or what came over it is not what the API says.
+    /// The connection broke, or the response does not follow the API.
     #[error("{operation} at {endpoint}: {detail}")]
     Protocol { endpoint: String, operation: String, detail: String },
-    /// A file of this machine, which was to be sent, cannot be read.
+    /// A local file that was to be sent cannot be read.
     #[error("{operation}: reading {}", path.display())]
     LocalFile { operation: String, path: PathBuf, source: io::Error },
     /// The reference cannot be sent to a daemon.
@@ -150,7 +150,7 @@ pub(super) fn from_client(error: ClientError, endpoint: &Endpoint, operation: &s
     }
 }
 
-/// Whether a stream of messages ended in order after all.
+/// Whether a stream of messages ended normally after all.
 ///
 /// The client library 0.21.1 takes a message as soon as it is whole. If the line end comes in a later piece, its
 /// carriage return stays in the buffer, and the end of the stream becomes an error of the framing.
@@ -164,7 +164,7 @@ fn from_io(source: io::Error, endpoint: &Endpoint, operation: &str) -> DockerErr
         io::ErrorKind::NotFound => DockerError::NotRunning { endpoint: name, source },
         io::ErrorKind::PermissionDenied => DockerError::PermissionDenied { endpoint: name, source },
         io::ErrorKind::ConnectionRefused => DockerError::Refused { endpoint: name, source },
-        // These can only come in the midst of an answer.
+        // These can only occur in the middle of a response.
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe
@@ -172,7 +172,7 @@ fn from_io(source: io::Error, endpoint: &Endpoint, operation: &str) -> DockerErr
         | io::ErrorKind::Other => {
             DockerError::Protocol { endpoint: name, operation: operation.to_owned(), detail: source.to_string() }
         }
-        // A name that does not resolve, a network that is not there: the system has many ways to say it.
+        // A name that does not resolve, a network that does not exist: the system has many messages for it.
         _ => DockerError::Unreachable { endpoint: name, detail: source.to_string() },
     }
 }
@@ -185,14 +185,14 @@ fn from_answer(status: u16, message: &str, endpoint: &Endpoint, operation: &str)
             return DockerError::ApiVersion { endpoint: name, client, daemon, limit };
         }
         if message.contains("HTTP request to an HTTPS server") {
-            let detail = "the daemon expects TLS, the address says plain HTTP".to_owned();
+            let detail = "the daemon expects TLS, but the address is plain HTTP".to_owned();
             return DockerError::Tls { endpoint: name, detail };
         }
     }
     DockerError::Daemon { endpoint: name, operation: operation.to_owned(), status, message }
 }
 
-/// Reads the engine's two answers to a version it does not speak (`api/server/middleware/version.go`):
+/// Reads the engine's two responses to a version it does not speak (`api/server/middleware/version.go`):
 /// `client version 1.10 is too old. Minimum supported API version is 1.24, …` and
 /// `client version 1.99 is too new. Maximum supported API version is 1.41`.
 fn parse_version_refusal(message: &str) -> Option<(String, String, VersionLimit)> {

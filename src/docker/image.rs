@@ -1,7 +1,7 @@
 //! Local images of an engine.
 //!
-//! Input: an image's name or ID. Output: an [`ImageSummary`], in which everything is optional that some engine leaves
-//! out; or the image is removed.
+//! Input: an image's name or ID. Output: an [`ImageSummary`], in which everything that some engine omits is optional;
+//! or the image is removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ pub struct ImageSummary {
     pub variant: Option<String>,
     /// Digests of the unpacked layers, the lowest first.
     pub diff_ids: Vec<String>,
-    /// What containers of this image start with; `None`: the engine has no configuration for it.
+    /// What this image's containers start with; `None`: the engine has no configuration for it.
     pub config: Option<ImageSettings>,
-    /// Directories in which a local engine keeps the layers unpacked, the lowest first; empty where it does not say.
+    /// Directories in which a local engine keeps the layers unpacked, the lowest first; empty if it does not say.
     pub layer_directories: Vec<PathBuf>,
 }
 
@@ -54,7 +54,7 @@ pub struct ImageSettings {
 /// One line of an image's history, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct HistoryEntry {
-    /// ID of the layer's image, where the engine still has it.
+    /// ID of the layer's image, if the engine still has it.
     pub id: Option<String>,
     /// The instruction.
     pub created_by: String,
@@ -63,7 +63,7 @@ pub struct HistoryEntry {
 }
 
 impl Engine {
-    /// Describes a local image; `None` if there is none of that name.
+    /// Describes a local image; `None` if no image has that name.
     pub async fn inspect_image(&self, name: &str) -> Result<Option<ImageSummary>, DockerError> {
         Reference::parse(name)?;
         let operation = format!("inspecting the image {name}");
@@ -71,7 +71,7 @@ impl Engine {
         or_missing(inspected.map(summarise))
     }
 
-    /// The steps that made a local image; `None` if there is none of that name.
+    /// The steps that made a local image; `None` if no image has that name.
     pub async fn image_history(&self, name: &str) -> Result<Option<Vec<HistoryEntry>>, DockerError> {
         Reference::parse(name)?;
         let operation = format!("reading the history of the image {name}");
@@ -88,12 +88,12 @@ impl Engine {
     }
 
     /// Removes a name from an image, and the image with its last name. `force` also removes an image that has several
-    /// names, or that a stopped container uses. Returns whether there was such an image.
+    /// names, or that a stopped container uses. Returns whether the image existed.
     pub async fn remove_image(&self, name: &str, force: bool) -> Result<bool, DockerError> {
         self.delete_image(name, force, false).await
     }
 
-    /// As [`Engine::remove_image`]; `keep_parents` leaves the nameless images below it alone.
+    /// Removes like [`Engine::remove_image`]; `keep_parents` leaves the nameless images below it alone.
     pub(super) async fn delete_image(&self, name: &str, force: bool, keep_parents: bool) -> Result<bool, DockerError> {
         Reference::parse(name)?;
         let options = RemoveImageOptionsBuilder::default().force(force).noprune(keep_parents).build();
@@ -116,7 +116,7 @@ impl Engine {
     }
 }
 
-/// "There is none" is an answer, not a failure.
+/// Turns "no such image" into `None`: an answer, not a failure.
 fn or_missing<T>(result: Result<T, DockerError>) -> Result<Option<T>, DockerError> {
     match result {
         Ok(value) => Ok(Some(value)),

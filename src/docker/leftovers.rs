@@ -1,8 +1,8 @@
 //! Removes what an unsuccessful build leaves in the engine.
 //!
 //! Input: a [`Snapshot`] from before the build, and the build's [`Traces`]. Output: the containers and images that the
-//! build made are gone, or an event says what could not be removed. Nothing that was there before is touched: the
-//! traces come out of a text stream that the build's own steps can write to.
+//! build made are gone, or an event reports what could not be removed. Nothing that existed before is touched: the
+//! traces come from a text stream that the build's own steps can write to.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Snapshot {
     }
 }
 
-/// Removes the traces. `tags` are the build's own names. Returns an event for each object that is still there.
+/// Removes the traces. `tags` are the build's own names. Returns an event for each object that remains.
 pub(super) async fn remove(engine: &Engine, before: &Snapshot, traces: &Traces, tags: &[String]) -> Vec<BuildEvent> {
     let mut events = Vec::new();
     for id in traces.containers.iter().filter(|id| !before.has_container(id)) {
@@ -63,7 +63,7 @@ pub(super) async fn remove(engine: &Engine, before: &Snapshot, traces: &Traces, 
         }
     }
     for tag in tags.iter().filter(|_| traces.may_have_named) {
-        // A build that is stopped at its very end may have named its image without a word.
+        // A build stopped at its very end may have named its image without reporting it.
         match engine.inspect_image(tag).await {
             Ok(Some(image)) if !before.has_image(&image.id) => images.insert(0, image.id),
             Ok(_) => {}
@@ -145,7 +145,7 @@ async fn unnamed_images(engine: &Engine, before: &Snapshot, step: &UnfinishedSte
     Ok(unnamed)
 }
 
-/// The history has the command of `RUN` behind the shell, and other instructions behind `#(nop)`.
+/// The history has the command of `RUN` after the shell, and other instructions after `#(nop)`.
 fn is_made_by(created_by: &str, instruction: &str) -> bool {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (created_by, instruction) = (words(created_by), words(instruction));

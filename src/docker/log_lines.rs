@@ -1,4 +1,4 @@
-//! Whole lines out of the output of a build step.
+//! Splits the output of a build step into whole lines.
 //!
 //! Input: chunks of bytes as the daemon sends them, cut anywhere. Output: complete lines, without terminal control
 //! sequences, without overwritten progress, without credentials. The last few are kept for the error report.
@@ -10,10 +10,10 @@ use super::redact::Redactor;
 /// Lines kept of each step.
 pub(super) const KEPT_LINES: usize = 30;
 
-/// A line is passed on unfinished at this length, so that output without line ends cannot fill the memory.
+/// A line is passed on unfinished at this length, so that output without line ends cannot exhaust memory.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// Standard output, standard error, and what else a builder tells apart.
+/// Standard output, standard error, and any other stream that a builder distinguishes.
 type StreamNumber = i64;
 
 /// The output of one step.
@@ -86,7 +86,7 @@ impl LineBuffer {
         lines
     }
 
-    /// The engine wraps standard error in colours, whose end comes behind the line end.
+    /// The engine wraps standard error in colours, which end after the line end.
     fn has_text(&self) -> bool {
         !plain_text(&self.bytes).is_empty()
     }

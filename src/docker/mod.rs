@@ -1,4 +1,4 @@
-//! The Docker engine, and nothing but it: this is the only place that uses the client library.
+//! The Docker engine: the only module that uses the client library.
 //!
 //! Input: where the daemon is, and what to do with it. Output: descriptions of images, their archives, builds, pulls and
 //! pushes, with errors that name the endpoint and a remedy.

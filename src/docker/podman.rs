@@ -1,8 +1,8 @@
 //! The messages of podman's builder.
 //!
 //! Input: what podman sends in place of the classic builder's stream: the lines of `buildah`, mixed with the output of
-//! the steps. Output: steps, whole lines, and the images made on the way. Stages count their steps each for
-//! themselves: `[2/3] STEP 1/4: RUN …`.
+//! the steps. Output: steps, whole lines, and the images made on the way. Each stage counts its own steps:
+//! `[2/3] STEP 1/4: RUN …`.
 
 use std::time::Instant;
 
@@ -88,7 +88,7 @@ impl Transcript for PodmanTranscript {
         }
         let mut events = Vec::new();
         if let Some(text) = &message.stream {
-            // Output that lacks a line end must not swallow the builder's line behind it.
+            // Output that lacks a line end must not swallow the builder's next line.
             if parse_own(text.trim_end()).is_some() {
                 events.extend(self.finish());
             }

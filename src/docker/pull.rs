@@ -1,7 +1,7 @@
 //! Pulling an image from its registry.
 //!
 //! Input: a reference and credentials. Output: the image is in the engine under that reference. The engine reports failures
-//! inside a successful answer; here they are errors.
+//! inside a successful response; here they are errors.
 
 use crate::remedy::Remedy;
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use super::error::{DockerError, from_client, is_stray_line_end};
 use super::redact::redact;
 use crate::reference::{Reference, ReferenceError};
 
-/// How the engine words that a registry has no such image (`distribution/errors.go`, and the registry's own answers).
+/// The engine's words if a registry has no such image (`distribution/errors.go`, and the registry's own responses).
 const NOT_FOUND: [&str; 3] = ["manifest unknown", "not found", "name unknown"];
 
-/// How the engine words that it may be missing or private (`distribution/errors.go`).
+/// The engine's words if the image may be missing or private (`distribution/errors.go`).
 const DENIED: &str = "pull access denied";
 
 /// What happens during a pull.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum PullEvent {
-    /// More of the layers came; sums of those that have begun.
+    /// Progress of the layers: sums over those that have started.
     Progress { current_bytes: u64, total_bytes: Option<u64> },
-    /// A line of the engine about the whole image.
+    /// A line from the engine about the whole image.
     Status { line: String },
 }
 
@@ -39,19 +39,19 @@ pub enum PullError {
     /// The reference is malformed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// The registry has no such image, or does not show it to just anyone.
-    #[error("pulling {reference}: the registry {registry} has no such image, or does not show it: {message}")]
+    /// The registry has no such image, or hides it from this user.
+    #[error("pulling {reference}: the registry {registry} has no such image, or hides it from this user: {message}")]
     NotFound { reference: String, registry: String, message: String },
-    /// The registry wants other credentials, or any.
+    /// The registry requires other credentials, or any at all.
     #[error("pulling {reference}: the registry {registry} refused the credentials: {message}")]
     Unauthorized { reference: String, registry: String, message: String },
     /// The engine or the registry failed.
     #[error("pulling {reference}: {message}")]
     Failed { reference: String, message: String },
-    /// The stream ended, and the engine does not have the image.
-    #[error("pulling {reference}: the engine ended, and has no such image")]
+    /// The stream ended, but the engine lacks the image.
+    #[error("pulling {reference}: the engine finished, but has no such image")]
     Missing { reference: String },
-    /// The daemon could not be asked.
+    /// The daemon could not be reached.
     #[error(transparent)]
     Daemon(#[from] DockerError),
 }
@@ -63,9 +63,9 @@ impl Remedy for PullError {
                 Some(format!("check the name, log in (`docker login {registry}`), or load it: docker pull {reference}"))
             }
             Self::Unauthorized { registry, .. } => Some(login_remedy(registry)),
-            Self::Failed { reference, .. } | Self::Missing { reference } => Some(format!(
-                "docker pull {reference}   (or docker load -i FILE, where the registry cannot be reached)"
-            )),
+            Self::Failed { reference, .. } | Self::Missing { reference } => {
+                Some(format!("docker pull {reference}   (or docker load -i FILE if the registry cannot be reached)"))
+            }
             Self::Daemon(error) => error.remedy(),
             Self::Reference(_) => None,
         }
@@ -73,7 +73,7 @@ impl Remedy for PullError {
 }
 
 impl Engine {
-    /// Pulls an image under the name that is given; without a tag and a digest, `latest`.
+    /// Pulls an image under the given name; without a tag or digest, `latest`.
     pub async fn pull(
         &self,
         reference: &str,
@@ -81,7 +81,7 @@ impl Engine {
         on_event: &mut dyn FnMut(PullEvent),
     ) -> Result<(), PullError> {
         let parsed = Reference::parse(reference)?;
-        // A digest goes where a tag does, and stands above one.
+        // A digest takes the place of a tag and overrides it.
         let which = parsed.digest().or(parsed.tag()).unwrap_or("latest");
         let options = CreateImageOptionsBuilder::default().from_image(&parsed.name()).tag(which).build();
         let credentials = credentials.map(|credentials| credentials.for_registry(parsed.registry()));
@@ -102,7 +102,7 @@ impl Engine {
                 on_event(event);
             }
         }
-        // What the engine says is not what it has.
+        // The engine's report does not prove that it has the image.
         match self.inspect_image(reference).await? {
             Some(_) => Ok(()),
             None => Err(PullError::Missing { reference: reference.to_owned() }),
@@ -114,12 +114,12 @@ impl Engine {
         let registry = parsed.registry().to_owned();
         let message = match &error {
             ClientError::DockerStreamError { error } => error.as_str(),
-            // Most engines ask the registry before the stream begins.
+            // Most engines contact the registry before the stream begins.
             ClientError::DockerResponseServerError { message, .. } => message.as_str(),
             _ => "",
         };
         let said = redact(message.trim()).into_owned();
-        // It is what Docker Hub says of every name that it does not have.
+        // Docker Hub responds like this to every name that it lacks.
         if message.contains(DENIED) || NOT_FOUND.iter().any(|text| message.contains(text)) {
             return PullError::NotFound { reference, registry, message: said };
         }
@@ -144,7 +144,7 @@ impl Layers {
         let status = info.status.unwrap_or_default();
         let bytes = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
         match (info.id, info.progress_detail) {
-            // Unpacking counts from the beginning again; what takes long is the download.
+            // Unpacking counts from the beginning again; the download takes most of the time.
             (Some(id), Some(detail)) if status == "Downloading" => {
                 self.0.insert(id, (bytes(detail.current), bytes(detail.total)));
                 let sum = |of: fn(&(u64, u64)) -> u64| self.0.values().map(of).sum::<u64>();
@@ -154,7 +154,7 @@ impl Layers {
                     total_bytes: Some(total).filter(|total| *total > 0),
                 })
             }
-            // Lines of single layers are many, and say little. `Pulling from …` has the tag as its id.
+            // Lines of single layers are many and say little. `Pulling from …` has the tag as its id.
             (Some(_), _) if !status.starts_with("Pulling from ") => None,
             _ if status.is_empty() => None,
             _ => Some(PullEvent::Status { line: redact(&status).into_owned() }),

@@ -1,7 +1,7 @@
 //! Pushing an image to its registry.
 //!
 //! Input: a reference with a tag, and credentials. Output: the digest under which the registry now has the image. The
-//! engine reports failures inside a successful answer; here they are errors.
+//! engine reports failures inside a successful response; here they are errors.
 
 use crate::remedy::Remedy;
 use bollard::errors::Error as ClientError;
@@ -15,16 +15,16 @@ use super::error::{DockerError, from_client, is_stray_line_end};
 use super::redact::redact;
 use crate::reference::{Reference, ReferenceError};
 
-/// How the engine words it inside the stream (`daemon/images`); podman answers 404 instead.
+/// The engine's words inside the stream (`daemon/images`); podman answers 404 instead.
 const NO_SUCH_IMAGE: &str = "image does not exist locally";
 
 /// What happens during a push.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum PushEvent {
-    /// Something moved on. The client library does not say which layer it was.
+    /// Progress was made. The client library does not say on which layer.
     Progress { status: String, current_bytes: u64, total_bytes: Option<u64> },
-    /// A line of the engine.
+    /// A line from the engine.
     Status { line: String },
 }
 
@@ -44,19 +44,19 @@ pub enum PushError {
     /// The reference is malformed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// A digest cannot be chosen by whoever pushes.
+    /// A push cannot choose the digest.
     #[error("pushing {reference}: a reference with a digest cannot be pushed")]
     HasDigest { reference: String },
-    /// The registry wants other credentials, or any.
+    /// The registry requires other credentials, or any at all.
     #[error("pushing {reference}: the registry {registry} refused the credentials: {message}")]
     Unauthorized { reference: String, registry: String, message: String },
     /// The engine or the registry failed.
     #[error("pushing {reference}: {message}")]
     Failed { reference: String, message: String },
-    /// The stream ended, but nothing said under which digest.
-    #[error("pushing {reference}: the engine ended without naming a digest")]
+    /// The stream ended without naming a digest.
+    #[error("pushing {reference}: the engine finished without naming a digest")]
     NoDigest { reference: String },
-    /// The daemon could not be asked.
+    /// The daemon could not be reached.
     #[error(transparent)]
     Daemon(#[from] DockerError),
 }
@@ -65,7 +65,7 @@ impl Remedy for PushError {
     fn remedy(&self) -> Option<String> {
         match self {
             Self::Unauthorized { registry, .. } => Some(login_remedy(registry)),
-            Self::HasDigest { .. } => Some("give a tag instead of the digest".to_owned()),
+            Self::HasDigest { .. } => Some("use a tag instead of the digest".to_owned()),
             Self::Daemon(error) => error.remedy(),
             Self::Reference(_) | Self::Failed { .. } | Self::NoDigest { .. } => None,
         }
@@ -73,7 +73,7 @@ impl Remedy for PushError {
 }
 
 impl Engine {
-    /// Pushes a local image to the registry that its name says; without a tag, `latest`.
+    /// Pushes a local image to the registry in its name; without a tag, `latest`.
     pub async fn push(
         &self,
         reference: &str,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// Stands where a credential stood.
+/// Replaces a credential.
 pub const HIDDEN: &str = "***";
 
 /// Shorter passwords are not searched for literally: they would blank out ordinary words.

@@ -20,7 +20,7 @@ impl Engine {
     /// Starts `docker save` of an image and waits for its first bytes, which the daemon sends once it has prepared the
     /// whole archive.
     ///
-    /// The reader must be used outside the async runtime's own threads (`std::thread`, `spawn_blocking`). An error in
+    /// The reader must be used outside the async runtime's own threads (`std::thread`, `spawn_blocking`). An error
     /// mid-stream is an [`io::Error`] of `read`; dropping the reader ends the transfer.
     pub async fn save_image(&self, name: &str) -> Result<impl Read + Send + use<>, DockerError> {
         Reference::parse(name)?;

@@ -1,7 +1,7 @@
 //! A Docker connection through `ssh`.
 //!
 //! Input: an [`SshTarget`]. Output: a client whose every connection is one `ssh` process that runs
-//! `docker system dial-stdio` at the other end, as the Docker client does it. The client library has a transport of
+//! `docker system dial-stdio` at the other end, as the Docker client does. The client library has a transport of
 //! its own, but it hands `host:port` to `ssh` as a host name, and drops what `ssh` says when it fails.
 
 use std::io;
@@ -38,7 +38,7 @@ pub(super) fn connect(target: &SshTarget, timeout: u64, version: &ClientVersion)
     Docker::connect_with_custom_transport(transport, Some(address), timeout, version)
 }
 
-/// Arguments of `ssh`. The host stands behind `--`, so that it can never be read as an option.
+/// Arguments of `ssh`. The host follows `--`, so that it can never be read as an option.
 fn arguments(target: &SshTarget) -> Vec<String> {
     let mut arguments = vec!["-o".to_owned(), CONNECT_TIMEOUT.to_owned(), "-T".to_owned()];
     if let Some(user) = &target.user {
@@ -71,14 +71,14 @@ async fn send(target: SshTarget, mut request: BollardRequest) -> Result<Response
     };
     let said = tokio::spawn(collect(stderr));
 
-    // An HTTP/1 server wants the path alone, and a host, whose name does not matter behind a socket.
+    // An HTTP/1 server requires the bare path, and a host, whose name does not matter on a socket.
     let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
     *request.uri_mut() = path.parse()?;
     request.headers_mut().insert("host", "docker".parse().map_err(io::Error::other)?);
 
     let stream = SshStream { stdin, stdout, _process: child };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // An error of the connection shows up in the response or its body, so the task's own result says nothing new.
+    // A connection error shows up in the response or its body, so the task's own result adds nothing.
     tokio::spawn(async move { drop(connection.with_upgrades().await) });
     match sender.send_request(request).await {
         Ok(response) => Ok(response),

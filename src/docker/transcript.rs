@@ -9,7 +9,7 @@ use bollard::models::BuildInfo;
 use super::build::{BuildError, BuildEvent};
 use super::redact::Redactor;
 
-/// Follows one build. Implementations only interpret messages, they ask the daemon nothing.
+/// Follows one build. Implementations only interpret messages and never contact the daemon.
 pub(super) trait Transcript: Send {
     /// Interprets one message.
     fn message(&mut self, message: BuildInfo) -> Vec<BuildEvent>;
@@ -29,23 +29,23 @@ pub(super) trait Transcript: Send {
     /// The error for a failure that the daemon reported.
     fn failure(&self, message: String) -> BuildError;
 
-    /// What closing the stream would do now.
+    /// The effect of closing the stream now.
     fn interruption(&self) -> Interruption {
         Interruption::Works
     }
 
-    /// What has to go if the build does not end well.
+    /// The objects to remove if the build fails.
     fn traces(&self) -> Traces;
 }
 
-/// What closing the stream would do now.
+/// The effect of closing the stream now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interruption {
     /// The daemon stops.
     Works,
     /// No step runs, and the next one may be one that the daemon does not stop.
     MayComeTooLate,
-    /// The daemon goes on to the end without a word.
+    /// The daemon silently continues to the end.
     IsIgnored,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Traces {
     pub(super) containers: Vec<String>,
     /// Images of steps, in the order of their making.
     pub(super) images: Vec<String>,
-    /// The builder was about to name the image, so the names may be there although no message said so.
+    /// The builder was about to name the image, so the names may exist although no message said so.
     pub(super) may_have_named: bool,
     /// The step that ran last, if it may leave an image that no message named.
     pub(super) unfinished: Option<UnfinishedStep>,
@@ -65,11 +65,11 @@ pub(super) struct Traces {
 /// A step whose image the engine may still be writing.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct UnfinishedStep {
-    /// Image that the step started from.
+    /// The image that the step started from.
     pub(super) parent: String,
-    /// Its instruction as in the Dockerfile, for comparing; it may hold credentials.
+    /// The instruction as in the Dockerfile, for comparison; it may contain credentials.
     pub(super) instruction: String,
-    /// Its instruction without them, for showing.
+    /// The instruction without credentials, for display.
     pub(super) name: String,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn exit_code(message: &str) -> Option<i64> {
     })
 }
 
-/// The event for a message about the pull of a base image, where it is one.
+/// The event for a message, if it is about the pull of a base image.
 pub(super) fn pull_event(step: Option<u32>, message: &BuildInfo, redactor: &Redactor) -> Option<BuildEvent> {
     let status = message.status.as_deref()?;
     let item = match &message.id {
@@ -132,7 +132,7 @@ pub(super) mod tests {
         events
     }
 
-    /// One line for each step: number, place, name, and how it stands at the end.
+    /// One line for each step: number, position, name, and its final state.
     pub(in crate::docker) fn outline(events: &[BuildEvent]) -> Vec<String> {
         let mut steps: Vec<(u32, String, &str)> = Vec::new();
         for event in events {
@@ -153,7 +153,7 @@ pub(super) mod tests {
         steps.into_iter().map(|(_, text, state)| format!("{text}: {state}")).collect()
     }
 
-    /// The lines of all steps, each behind its step's number.
+    /// The lines of all steps, each after its step's number.
     pub(in crate::docker) fn log_lines(events: &[BuildEvent]) -> Vec<String> {
         let line = |event: &BuildEvent| match event {
             BuildEvent::Log { step, line } => {

@@ -1,7 +1,7 @@
-//! Files for a container: a list → a tar archive that is made while it is sent.
+//! Files for a container: a list → a tar archive, built while it is sent.
 //!
-//! Input: [`Upload`]s. Output: a stream of bytes, and what went wrong with a local file. Nothing is held in memory but a
-//! few pieces, so a file may be large.
+//! Input: [`Upload`]s. Output: a stream of bytes, and the error of a local file, if any. Only a few pieces are in memory
+//! at a time, so a file may be large.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,11 +17,11 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Pieces that wait to be sent.
 const PIECES: usize = 4;
 
-/// One file or directory to be put into a container. Owner is root.
+/// One file or directory to put into a container. Its owner is root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload {
-    /// Absolute, in the container. A directory that is to hold files stands before them: an engine gives directories that
-    /// it has to make itself a mode in which only root finds anything (Docker 20.10, `pkg/archive`: 0600).
+    /// Absolute, in the container. A directory must precede the files in it: an engine gives directories that
+    /// it has to create itself a mode that only root can search (Docker 20.10, `pkg/archive`: 0600).
     pub path: String,
     /// Permission bits, such as `0o755`; `0o1777` is a directory that all may write to.
     pub mode: u32,
@@ -40,7 +40,7 @@ pub enum Content {
 /// The file that could not be read, and why.
 pub(super) type Unreadable = (PathBuf, io::Error);
 
-/// Starts to make the archive. The second part says, when the stream is over, whether every local file was read.
+/// Starts building the archive. When the stream has ended, the second part tells whether every local file was read.
 pub(super) fn stream_archive(
     files: Vec<Upload>,
 ) -> (impl Stream<Item = io::Result<Bytes>> + Send + 'static, oneshot::Receiver<Result<(), Unreadable>>) {
@@ -77,7 +77,7 @@ impl Write for Pieces {
     }
 }
 
-/// Writes the archive. An error that is not a local file's comes from the reader, which then knows better.
+/// Writes the archive. An error that is not a local file's comes from the reader, which reports it itself.
 fn write_archive(files: &[Upload], out: impl Write) -> Result<(), Unreadable> {
     let mut archive = tar::Builder::new(out);
     for file in files {
@@ -132,12 +132,12 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok((file, metadata.len()))
 }
 
-/// Reads just as many bytes as the header says, and remembers its own failure.
+/// Reads exactly as many bytes as the header says, and remembers its own failure.
 struct Source<'a, R> {
     inner: &'a mut R,
     left: u64,
@@ -151,7 +151,7 @@ impl<R: io::Read> io::Read for Source<'_, R> {
             return Ok(0);
         }
         let read = match self.inner.read(&mut buffer[..most]) {
-            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter while it was read")),
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it shrank while it was being read")),
             other => other,
         };
         match read {
@@ -223,7 +223,7 @@ mod tests {
         let (path, error) = write_archive(&files, io::sink()).unwrap_err();
         assert_eq!((path, error.kind()), (missing, io::ErrorKind::NotFound));
         let files = [upload("/x", 0o755, Content::File(dir.path().to_owned()))];
-        assert!(write_archive(&files, io::sink()).unwrap_err().1.to_string().contains("no regular file"));
+        assert!(write_archive(&files, io::sink()).unwrap_err().1.to_string().contains("not a regular file"));
         let mut short = Source { inner: &mut &b"abc"[..], left: 5, failure: None };
         assert!(io::copy(&mut short, &mut io::sink()).is_err());
         assert_eq!(short.failure.unwrap().kind(), io::ErrorKind::UnexpectedEof);

@@ -1,4 +1,4 @@
-//! What a run's texts show beside the figures of an instance type.
+//! A run's texts compared with the figures of an instance type.
 
 use super::Explanation;
 use super::layout::listed;
@@ -10,7 +10,7 @@ impl Explanation {
     /// Takes a person's word on the number of hosts, where the texts do not show it.
     ///
     /// # Errors
-    /// Texts that show another number, that do not say how many ranks there were, or ranks that are no multiple of it.
+    /// The texts show another number or no number of ranks, or the ranks are not a multiple of it.
     pub fn say_hosts(&mut self, hosts: u32) -> Result<(), String> {
         if let Some(layout) = self.layout {
             return if layout.hosts == hosts { Ok(()) } else { Err(format!("the text shows {layout}")) };
@@ -19,10 +19,10 @@ impl Explanation {
             return Err(format!("the text shows {shown} hosts"));
         }
         let Some(ranks) = self.nranks() else {
-            return Err(format!("the text does not say how many ranks there were\n  {MORE_TEXT}"));
+            return Err(format!("the text does not show the number of ranks\n  {MORE_TEXT}"));
         };
         if !ranks.is_multiple_of(hosts) {
-            return Err(format!("{ranks} ranks are not as many on each of {hosts} hosts"));
+            return Err(format!("{ranks} ranks do not divide evenly over {hosts} hosts"));
         }
         self.layout = Some(Layout { hosts, ranks, ranks_per_host: Some(ranks / hosts) });
         self.unlisted_layout = self.layout;
@@ -51,9 +51,9 @@ impl Explanation {
     }
 }
 
-/// What shows the ranks where a table alone does not.
+/// The texts that show the ranks if a table alone does not.
 const MORE_TEXT: &str =
-    "give the whole output, with the `# Rank` lines above the table, or NCCL's log (NCCL_DEBUG=INFO) beside it";
+    "give the whole output, with the `# Rank` lines above the table, or also NCCL's log (NCCL_DEBUG=INFO)";
 
 /// The largest size of the table that documents can say something of: of its rows the slowest, where several are of that size.
 /// A table's ranks lie as its own list of devices says; `unlisted`: as they lie where it has none. `remedy`: what shows them.
@@ -64,7 +64,7 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
     let mut tables = with_rows().filter(|table| !is_other(table)).peekable();
     if tables.peek().is_none() {
         return match with_rows().find_map(|table| table.collective.as_deref()) {
-            Some(other) => Measured::Incomparable(format!("documents report {REDUCES}, and this is {other}")),
+            Some(other) => Measured::Incomparable(format!("documents report {REDUCES}, but this is {other}")),
             None => Measured::Unknown("the table of nccl-tests has no row".to_owned()),
         };
     }
@@ -75,7 +75,7 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
         })
         .collect();
     let Some((_, first)) = laid_out.first() else {
-        return Measured::Unknown(format!("the text does not show on which host every rank ran: {remedy}"));
+        return Measured::Unknown(format!("the text does not show on which host each rank ran: {remedy}"));
     };
     let speed = |row: &TestRow| row.out_of_place.busbw_gb_per_s;
     let all_reduces = laid_out.iter().filter(|(table, layout)| is_all_reduce(table, layout.ranks));
@@ -86,7 +86,7 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
     });
     let Some((table, layout, row)) = best else {
         return Measured::Incomparable(format!(
-            "busbw over algbw is not that of an all-reduce of {} ranks, 2(n-1)/n",
+            "busbw over algbw does not match an all-reduce of {} ranks, 2(n-1)/n",
             first.ranks
         ));
     };
@@ -100,7 +100,7 @@ fn measured(tests: &NcclTests, unlisted: Option<Layout>, instance: &InstanceType
         ));
     }
     if table.wrong() > 0 {
-        return Measured::Unknown("results are wrong, and the bandwidth of wrong data says nothing".to_owned());
+        return Measured::Unknown("results are wrong, and the bandwidth of wrong data means nothing".to_owned());
     }
     Measured::checked(Measurement {
         layout,

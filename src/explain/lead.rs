@@ -1,6 +1,6 @@
 //! What launchers and engines put in front of a program's line.
 
-/// A line without what stands in front: mpirun's `[1,0]<stdout>:`, torchrun's `[rank0]:`, kubectl's `[pod/x/y] `, compose's
+/// A line without its prefixes: mpirun's `[1,0]<stdout>:`, torchrun's `[rank0]:`, kubectl's `[pod/x/y] `, compose's
 /// `name-1  | `, srun's `0: `, and the time of a container engine (`2026-01-02T03:04:05Z stdout F `) or of NCCL.
 pub(super) fn without_lead(line: &[u8]) -> &[u8] {
     let mut line = line;

@@ -34,7 +34,7 @@ pub struct TextReader {
     size_bytes: u64,
 }
 
-/// What reads the lines that are no records of NCCL.
+/// The readers of lines that are not NCCL records.
 #[derive(Debug, Default)]
 struct Others {
     tests: NcclTests,
@@ -87,7 +87,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// What it is; empty: none of what is known.
+    /// The kinds of text; empty: none of the known ones.
     pub fn kinds(&self) -> Vec<Kind> {
         let Others { tests, rdma, build, .. } = &self.others;
         let is_nccl = !self.logs.ranks.is_empty() || self.logs.rest.version.is_some() || self.logs.left_out > 0;
@@ -266,12 +266,12 @@ fn data_corruption(tests: &NcclTests, evidence: &NcclEvidence) -> Option<Cause> 
     }
     let cause = CauseId::DataCorruption.cause(lines);
     Some(match is_direct {
-        true => cause.remedy("run it again with GPUDirect off (NCCL_NET_GDR_LEVEL=LOC): if the results are right then, the host's peer memory driver or PCIe setting (ACS, IOMMU) is at fault; else check MTU and GPUs"),
+        true => cause.remedy("run it again with GPUDirect off (NCCL_NET_GDR_LEVEL=LOC): if the results are then right, the host's peer memory driver or PCIe setting (ACS, IOMMU) is at fault; else check MTU and GPUs"),
         false => cause,
     })
 }
 
-/// What nccl-tests was built with, and what it runs with.
+/// The NCCL that nccl-tests was built with, and the one it runs with.
 fn add_versions(causes: &mut [Cause], tests: &NcclTests) {
     let (Some(headers), Some(library)) = (&tests.nccl_headers, &tests.nccl_library) else { return };
     for cause in causes.iter_mut().filter(|cause| cause.id == CauseId::NcclVersionSkew && headers != library) {
@@ -283,7 +283,7 @@ fn add_versions(causes: &mut [Cause], tests: &NcclTests) {
 fn is_in_trouble(evidence: &NcclEvidence, tests: &NcclTests, rdma: &RdmaTexts, verdict: Option<&RdmaVerdict>) -> bool {
     let ranks = &evidence.ranks;
     let is_over = |rank: &RankEvidence| rank.phase >= Phase::Connected || rank.connected;
-    // What was printed without a table of channels, as at VERSION, is no sign of anything.
+    // Output without a table of channels, as at VERSION, is not evidence of anything.
     let says_little = ranks.is_empty() || !evidence.has_info();
     let is_carried = verdict.is_none_or(|verdict| matches!(verdict.by_log, RdmaUse::Yes | RdmaUse::NotExercised));
     evidence.notes.total > 0
@@ -296,7 +296,7 @@ fn is_in_trouble(evidence: &NcclEvidence, tests: &NcclTests, rdma: &RdmaTexts, v
         || (!says_little && (!is_carried || !ranks.iter().all(is_over)))
 }
 
-/// What to look at where nothing names a cause.
+/// What to look at if nothing names a cause.
 fn advice(evidence: &NcclEvidence, tests: &NcclTests, rdma: &RdmaTexts, has_nccl: bool) -> Vec<String> {
     let mut advice = Vec::new();
     if (has_nccl || !tests.is_empty()) && !evidence.has_info() {
@@ -308,7 +308,7 @@ fn advice(evidence: &NcclEvidence, tests: &NcclTests, rdma: &RdmaTexts, has_nccl
     let none = evidence.ranks.iter().any(|rank| rank.no_ib_device);
     if none && rdma.devices.is_empty() {
         advice.push(
-            "NCCL found no RDMA device, and does not say why: `ibv_devinfo -v` in the same container tells a port that is down, a device that was not passed and a host without one apart (rdmaprep explain LOG DEVINFO)"
+            "NCCL found no RDMA device and does not say why: `ibv_devinfo -v` in the same container tells whether a port is down, a device was not passed, or the host has none (rdmaprep explain LOG DEVINFO)"
                 .to_owned(),
         );
     }
@@ -316,7 +316,7 @@ fn advice(evidence: &NcclEvidence, tests: &NcclTests, rdma: &RdmaTexts, has_nccl
         evidence.ranks.iter().any(|rank| rank.warnings.iter().any(|w| w.text.contains("Got completion")));
     if is_unanswered && rdma.gids.is_empty() {
         advice.push(
-            "RDMA devices did not reach one another: the GID tables of both hosts (show_gids, or ibv_devinfo -v) tell whether the GID index is right (rdmaprep explain LOG GIDS)"
+            "RDMA devices did not reach each other: the GID tables of both hosts (show_gids, or ibv_devinfo -v) tell whether the GID index is right (rdmaprep explain LOG GIDS)"
                 .to_owned(),
         );
     }

@@ -11,7 +11,7 @@ use crate::targets::Layout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of the JSON form.
+/// Version of the JSON format.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Processes that are shown one by one.
@@ -19,7 +19,7 @@ const MAX_PROCESSES_SHOWN: usize = 64;
 const MAX_TEXTS: usize = 64;
 const MAX_SETTINGS: usize = 256;
 
-/// What a text is.
+/// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -31,14 +31,14 @@ pub enum Kind {
     ShowGids,
     /// Files of `/sys/class/infiniband`, as `grep .` shows them.
     Sysfs,
-    /// Of `docker build` and its like.
+    /// The log of `docker build` or a similar tool.
     BuildLog,
     /// Another program's, with a line that names a failure of NCCL, CUDA or RDMA.
     ProgramOutput,
 }
 
 impl Kind {
-    /// As people call it.
+    /// The name for people.
     pub fn title(self) -> &'static str {
         match self {
             Kind::NcclLog => "NCCL log",
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// What the texts of a run are, show and name.
+/// The kinds of a run's texts, the state they show, and the causes they name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
@@ -68,16 +68,16 @@ pub struct Explanation {
     /// How the ranks lie on hosts; absent: the texts do not show where every rank ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
-    /// The same of runs whose table lists no devices.
+    /// The counterpart for runs whose table lists no devices.
     #[serde(skip)]
     pub unlisted_layout: Option<Layout>,
-    /// The instance type that was named; absent where none was.
+    /// The instance type, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<InstanceUse>,
-    /// What the texts show beside that type's figures.
+    /// The texts' bandwidth compared with that type's figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// What `ibv_devinfo`, `show_gids` and sysfs say.
+    /// The devices in `ibv_devinfo`, `show_gids` and sysfs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdma_devices: Option<RdmaTexts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ pub struct Explanation {
     /// Lines without NCCL's prefix that name a failure.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_failures: Vec<ProcessText>,
-    /// What to look at next where no cause is known.
+    /// What to look at next if no cause is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<String>,
 }
@@ -110,7 +110,7 @@ pub struct InputText {
     pub lines: u64,
 }
 
-/// What NCCL's log shows.
+/// The state that NCCL's log shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NcclState {
@@ -184,7 +184,7 @@ pub struct SettingUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BuildState {
-    /// It says that it failed.
+    /// Whether the build reports that it failed.
     pub failed: bool,
 }
 

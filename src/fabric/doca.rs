@@ -9,19 +9,19 @@ use crate::distro::Distro;
 /// The directory that holds the key, and a directory for each version.
 const PUBLIC_MIRROR: &str = "https://linux.mellanox.com/public/repo/doca";
 const KEY: &str = "GPG-KEY-Mellanox.pub";
-/// What the files of a swap are named after in an image.
+/// The base name of a swap's files in an image.
 const NAME: &str = "doca";
 /// Releases of Ubuntu that have a directory.
 const UBUNTU: [&str; 3] = ["20.04", "22.04", "24.04"];
 /// Major release of Red Hat → the minor one whose directory serves all of them.
 const RED_HAT: [(&str, &str); 2] = [("8", "rhel8.6"), ("9", "rhel9.2")];
-/// Red Hat, and what is rebuilt from it.
+/// Red Hat and its rebuilds.
 const RED_HAT_IDS: [&str; 4] = ["rhel", "centos", "rocky", "almalinux"];
 
 /// The apt repository for an image.
 ///
 /// # Errors
-/// No version was named; or NVIDIA has no directory for the distribution.
+/// No version was given, or NVIDIA has no directory for the distribution.
 pub fn apt_repository(
     distro: Option<&Distro>,
     architecture: &str,
@@ -40,7 +40,7 @@ pub fn apt_repository(
 /// The yum repository for an image.
 ///
 /// # Errors
-/// No version was named; or NVIDIA has no directory for the distribution.
+/// No version was given, or NVIDIA has no directory for the distribution.
 pub fn yum_repository(
     distro: Option<&Distro>,
     architecture: &str,
@@ -68,7 +68,7 @@ fn directory<'a>(
         None => PUBLIC_MIRROR,
     };
     let version = choice.doca_version.as_deref().ok_or(RepositoryError::NoDocaVersion)?;
-    // `latest` and the names of branches are directories, too, and would make two builds differ.
+    // `latest` and branch names are directories too, and would make two builds differ.
     if !version.starts_with(|c: char| c.is_ascii_digit())
         || !version.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
     {
@@ -165,7 +165,7 @@ mod tests {
             let distro = parse_os_release(os_release);
             assert!(yum_repository(distro.as_ref(), "amd64", &choice(Some("2.10.0")), true).is_err(), "{os_release}");
         }
-        // Who names the directory vouches for it.
+        // A user who names the directory vouches for it.
         let named = RepositoryChoice { suite: Some("alinux3.2".into()), ..choice(Some("2.10.0")) };
         let found = yum_repository(alinux.as_ref(), "amd64", &named, true).unwrap();
         assert_eq!(found.base_url, format!("{base}/alinux3.2/x86_64/"));

@@ -13,7 +13,7 @@ pub static ERDMA: Fabric = Fabric {
     title: "Alibaba eRDMA",
     driver: "erdma",
     pci_vendor: nic::ALIBABA,
-    // Both pages install these four; librdmacm1 took a new name with the 64-bit time transition of Ubuntu 24.04.
+    // Both pages install these four; librdmacm1 was renamed in the 64-bit time transition of Ubuntu 24.04.
     apt_packages: &[&["libibverbs1"], &["ibverbs-providers"], &["ibverbs-utils"], &["librdmacm1t64", "librdmacm1"]],
     // elastic-rdma-drivers, scripts/patches/0014.
     published_version: Some("44.1-2"),
@@ -30,14 +30,14 @@ pub static ERDMA: Fabric = Fabric {
     // That a stock rdma-core works with the vendor's driver is not established.
     userspaces: &[Userspace::Vendor],
     rpm_packages: RPM_PACKAGES,
-    // The first page lists them, and says of Anolis that it is not supported; "Use eRDMA" (ACK) names the one directory,
-    // that of Red Hat 7, and leaves the reader to find the others.
+    // The first page lists them, and says that Anolis is not supported; "Use eRDMA" (ACK) names only one directory,
+    // that of Red Hat 7.
     rpm_distros: &[
         rpm("alinux", "3", "alinux/3/erdma", X86_AND_ARM),
         rpm("alinux", "2", "alinux/2/erdma", X86),
         rpm("centos", "8", "redhat/8/erdma", X86),
         SupportedRpmDistro { documented: true, ..rpm("centos", "7", "redhat/7/erdma", X86) },
-        // CentOS is a rebuild of it, and the directory bears its name.
+        // CentOS is a rebuild of it, and the directory has its name.
         SupportedRpmDistro { listed_as: Some("CentOS 8"), ..rpm("rhel", "8", "redhat/8/erdma", X86) },
         SupportedRpmDistro { listed_as: Some("CentOS 7"), documented: true, ..rpm("rhel", "7", "redhat/7/erdma", X86) },
     ],

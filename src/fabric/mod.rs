@@ -1,6 +1,6 @@
 //! RDMA fabrics as data: which packages, where from, for which distributions.
 //!
-//! A fabric is added by a file beside this one and an entry in [`FABRICS`].
+//! To add a fabric, add a file in this directory and an entry in [`FABRICS`].
 
 pub mod doca;
 pub mod erdma;
@@ -24,44 +24,44 @@ pub struct Fabric {
     pub driver: &'static str,
     /// PCI vendor of its devices, as sysfs has it.
     pub pci_vendor: &'static str,
-    /// Packages that a job needs. Each inner list holds the names that one package has in different distributions, in the
-    /// order to try.
+    /// Packages that a job needs. Each inner list has the names of one package in different distributions, in the order to
+    /// try.
     pub apt_packages: &'static [&'static [&'static str]],
-    /// Version of the vendor's packages, where one was published.
+    /// Version of the vendor's packages, if published.
     pub published_version: Option<&'static str>,
-    /// `None`: there are no packages besides the distribution's, which are the right ones.
+    /// `None`: the distribution's own packages are the right ones.
     pub public_mirror: Option<&'static str>,
     /// Resolves only inside the vendor's VPC.
     pub vpc_mirror: Option<&'static str>,
     /// Distributions that the vendor has packages for.
     pub distros: &'static [SupportedDistro],
-    /// Its devices are Mellanox's, so that a Mellanox userspace drives them too.
+    /// Whether its devices are Mellanox's, so that a Mellanox userspace drives them too.
     pub is_mellanox: bool,
-    /// Whose builds of the userspace drive its devices, the one to take by default first.
+    /// Userspace builds that drive its devices, the default first.
     pub userspaces: &'static [Userspace],
-    /// The same packages as rpm has them (rdma-core, `redhat/rdma-core.spec`: the providers are in libibverbs).
+    /// The packages under their rpm names (rdma-core, `redhat/rdma-core.spec`: the providers are in libibverbs).
     pub rpm_packages: &'static [&'static str],
-    /// Those of rpm.
+    /// The rpm distributions that the vendor has packages for.
     pub rpm_distros: &'static [SupportedRpmDistro],
 }
 
-/// Whose build of the userspace an image gets.
+/// The userspace build that an image gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Userspace {
     /// The fabric vendor's.
     Vendor,
-    /// What the image has.
+    /// The image's present one.
     Keep,
     /// The distribution's own.
     Inbox,
-    /// NVIDIA's, of DOCA-Host.
+    /// NVIDIA's, from DOCA-Host.
     Doca,
 }
 
 impl Userspace {
-    /// The word for it on the command line.
+    /// Its name on the command line.
     pub fn id(self) -> &'static str {
         match self {
             Userspace::Vendor => "vendor",
@@ -83,10 +83,10 @@ pub struct SupportedDistro {
     pub architectures: &'static [&'static str],
 }
 
-/// What this program names its apt lists, pins and keys and its yum repositories in an image after.
+/// Base names of this program's apt lists, pins, keys and yum repositories in an image.
 pub const OWN_NAMES: [&str; 3] = ["erdma", "mlx5", "doca"];
 
-/// The one of [`OWN_NAMES`] that a list, pin, key or repository in an image has.
+/// The name from [`OWN_NAMES`] that a list, pin, key or repository in an image has.
 pub fn own_name(path: &str) -> Option<&'static str> {
     let stem = path.rsplit('/').next()?.split('.').next();
     OWN_NAMES.into_iter().find(|name| Some(*name) == stem)
@@ -124,7 +124,7 @@ pub const RDMA_CORE_PACKAGES: [&str; 20] = [
     "srptools",
 ];
 
-/// The same for rpm: binary packages of rdma-core (`redhat/rdma-core.spec` and `suse/rdma-core.spec` of 22 to 64), the
+/// The rpm counterpart: binary packages of rdma-core (`redhat/rdma-core.spec` and `suse/rdma-core.spec` of 22 to 64), the
 /// libraries that MLNX_OFED 4 had as packages of their own, and perftest, which each OFED builds for its libibverbs.
 pub const RDMA_RPM_PACKAGES: [&str; 29] = [
     "ibacm",
@@ -162,8 +162,8 @@ pub const RDMA_RPM_PACKAGES: [&str; 29] = [
 /// `ibverbs-providers` among them, which no rpm has.
 pub const RPM_PACKAGES: &[&str] = &["libibverbs", "libibverbs-utils", "librdmacm"];
 
-/// Providers that were rpm packages of their own before rdma-core (RHEL up to 7.3, MLNX_OFED 4): their files stand in the
-/// way of a newer libibverbs. SUSE still splits two off, under other names.
+/// Providers that were separate rpm packages before rdma-core (RHEL up to 7.3, MLNX_OFED 4): their files conflict with a
+/// newer libibverbs. SUSE still splits two off, under other names.
 pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
     "libcxgb3",
     "libcxgb4",
@@ -181,7 +181,7 @@ pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
     "librxe",
 ];
 
-/// Where the packages that come in are taken from.
+/// The source of the new packages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Origin {
@@ -193,74 +193,74 @@ pub enum Origin {
     Files(PackageFiles),
     /// The package sources that the image has, without Mellanox's.
     Distribution,
-    /// The image, whose userspace stays.
+    /// The image itself, whose userspace is kept.
     Image,
 }
 
-/// Package files, none of them from a repository.
+/// Package files instead of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackageFiles {
     /// Directory in the build context.
     pub directory: &'static str,
     /// Names in it, sorted.
     pub names: Vec<String>,
-    /// Name → digest in hexadecimal, of rpm's.
+    /// Name → hexadecimal digest, for rpm files.
     pub sha256: BTreeMap<String, String>,
 }
 
 /// A vendor's apt repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AptRepository {
-    /// What its list, key and pins in the image are named after.
+    /// Base name of its list, key and pins in the image.
     pub name: &'static str,
     /// Address of the apt repository, without a trailing slash.
     pub url: String,
     pub suite: String,
-    /// Empty where the suite is a path of its own (sources.list(5)).
+    /// Empty if the suite is a path of its own (sources.list(5)).
     pub component: String,
     /// Address of the repository's public key.
     pub key_url: String,
 }
 
-/// How the user chose the repository.
+/// The user's choice of repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepositoryChoice {
     /// Address of the directory that holds `GPGKEY`, `apt/` and `yum/`.
     pub mirror: Option<String>,
     pub vpc: bool,
-    /// apt suite; for rpm the path of the directory that holds `repodata`, below `yum/`; DOCA's directory of a distribution.
+    /// apt suite; for rpm the path below `yum/` of the directory that contains `repodata`; for DOCA the distribution's directory.
     pub suite: Option<String>,
-    /// DOCA-Host's, such as `2.10.0`.
+    /// DOCA-Host's version, such as `2.10.0`.
     pub doca_version: Option<String>,
 }
 
-/// Why there is no repository for an image.
+/// Why no repository can be chosen for an image.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RepositoryError {
     #[error(
-        "{title} has no packages for {distro} on {architecture}\n  listed by the vendor: {known}\n  a repository that has them can be given with --mirror URL and --suite SUITE"
+        "{title} has no packages for {distro} on {architecture}\n  listed by the vendor: {known}\n  name a repository that has them with --mirror URL and --suite SUITE"
     )]
     NotListed { title: &'static str, distro: String, architecture: String, known: String },
-    #[error("{title} has no vendor's packages of its own\n  choose between {known} with --userspace")]
+    #[error("{title} has no vendor packages\n  choose between {known} with --userspace")]
     NoVendorPackages { title: &'static str, known: String },
     #[error("{title} has no userspace {userspace:?}\n  known: {known}")]
     NotItsUserspace { title: &'static str, userspace: &'static str, known: String },
     #[error(
-        "DOCA-Host has no packages for {distro} on {architecture}\n  known are its directories for {known}\n  another one can be named with --suite, such as rhel8.10"
+        "DOCA-Host has no packages for {distro} on {architecture}\n  known directories: {known}\n  name another one with --suite, such as rhel8.10"
     )]
     DocaNotListed { distro: String, architecture: String, known: String },
     #[error("DOCA's repository has a directory for each version\n  name one with --doca-version, such as 2.10.0")]
     NoDocaVersion,
-    #[error("{0:?} is not the name of a directory of DOCA's repository\n  an example is rhel8.10")]
+    #[error("{0:?} is not a directory name in DOCA's repository\n  an example is rhel8.10")]
     BadDocaDirectory(String),
-    #[error("{0:?} is not a version of DOCA\n  an example is 2.10.0")]
+    #[error("{0:?} is not a DOCA version\n  an example is 2.10.0")]
     BadDocaVersion(String),
     #[error(
-        "the image does not say which distribution it is (no os-release)\n  listed by the vendor: {known}\n  with --mirror URL and --suite SUITE it is taken for a Debian derivative"
+        "the image does not name its distribution (no os-release)\n  listed by the vendor: {known}\n  with --mirror URL and --suite SUITE it is treated as a Debian derivative"
     )]
     Unknown { known: String },
     #[error(
-        "{0:?} is not a mirror address\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
+        "{0:?} is not a mirror address\n  it must start with http:// or https:// and contain no spaces, quotes or user name"
     )]
     BadMirror(String),
     #[error("{0:?} is not an apt suite\n  an example is jammy/erdma")]
@@ -328,10 +328,10 @@ impl Fabric {
         }
     }
 
-    /// Whether a build of the userspace can be chosen.
+    /// Checks that a userspace build can be chosen.
     ///
     /// # Errors
-    /// It does not drive the fabric's devices, or is not known to.
+    /// The build does not drive the fabric's devices, or is not known to.
     pub fn check_userspace(&self, userspace: Userspace) -> Result<(), RepositoryError> {
         if self.userspaces.contains(&userspace) {
             return Ok(());
@@ -340,7 +340,7 @@ impl Fabric {
         Err(RepositoryError::NotItsUserspace { title: self.title, userspace: userspace.id(), known })
     }
 
-    /// Their words on the command line, as one line.
+    /// The builds' names on the command line, as one line.
     pub fn known_userspaces(&self) -> String {
         self.userspaces.iter().map(|userspace| userspace.id()).collect::<Vec<_>>().join(", ")
     }
@@ -365,7 +365,7 @@ impl Fabric {
         self.supported(distro, architecture).is_some() || self.supported_rpm(distro, architecture).is_some()
     }
 
-    /// Every listed distribution as one line, those of rpm at the end.
+    /// Every listed distribution as one line, the rpm ones last.
     pub fn all_known(&self) -> String {
         let each = [self.known(), self.known_rpm()];
         each.into_iter().filter(|list| !list.is_empty()).collect::<Vec<_>>().join(", ")
@@ -382,10 +382,10 @@ fn check_mirror(mirror: &str) -> Result<&str, RepositoryError> {
     check_address(mirror).map(|mirror| mirror.trim_end_matches('/')).map_err(RepositoryError::BadMirror)
 }
 
-/// An address that may stand in a Dockerfile: http or https, without credentials and without what a shell reads.
+/// Checks that an address is safe in a Dockerfile: http or https, without credentials or shell metacharacters.
 ///
 /// # Errors
-/// What may be shown of it: nothing that stands before an `@`, which can be a password.
+/// The part that may be shown: nothing before an `@`, which can be a password.
 pub fn check_address(address: &str) -> Result<&str, String> {
     let rest = ["http://", "https://"].iter().find_map(|scheme| address.strip_prefix(scheme));
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]%+".contains(c);
@@ -447,7 +447,7 @@ mod tests {
         assert!(no_distro.to_string().contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{no_distro}");
     }
 
-    /// What a swap wrote is found again, whichever fabric and repository it was for.
+    /// A swap's files are found again, whichever fabric and repository they were for.
     #[test]
     fn names_in_an_image() {
         let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..Default::default() };
@@ -473,7 +473,7 @@ mod tests {
         assert!(repository(debian, "amd64", only_mirror).is_err());
     }
 
-    /// The distribution's packages are right: nothing is to be swapped, whatever mirror is given.
+    /// The distribution's packages are right: nothing is swapped, whatever mirror is given.
     #[test]
     fn a_fabric_without_packages_of_its_own() {
         let mirror = Some("http://127.0.0.1:8000/m".to_owned());

@@ -45,7 +45,7 @@ impl Fabric {
     }
 }
 
-/// Whose device it is: by PCI vendor or driver, never by name, since udev may give any.
+/// The vendor, by PCI vendor or driver, never by name, since udev may give any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -1,12 +1,12 @@
 //! A fabric's yum repository: distribution, architecture and the user's choice → where its rpm packages are.
 //!
-//! The vendor publishes the directory of one distribution; those of the others follow its pattern, and say so.
+//! The vendor publishes the directory of one distribution; the others follow its pattern and are marked as such.
 
 use super::{Fabric, RepositoryChoice, RepositoryError, check_mirror, is_suite};
 use crate::distro::Distro;
 use serde::Serialize;
 
-/// A distribution of rpm packages that the vendor lists.
+/// An rpm distribution that the vendor lists.
 #[derive(Debug)]
 pub struct SupportedRpmDistro {
     pub id: &'static str,
@@ -14,9 +14,9 @@ pub struct SupportedRpmDistro {
     pub version: &'static str,
     /// Directory of its packages below `yum/` of the mirror, without the architecture.
     pub directory: &'static str,
-    /// The distribution that the vendor's list names, where this one is taken for it.
+    /// The listed distribution that this one is treated as, if any.
     pub listed_as: Option<&'static str>,
-    /// Whether a page of the vendor's names that directory. Otherwise it is one by analogy, and may not be there.
+    /// Whether a vendor page names that directory. Otherwise it is by analogy, and may not exist.
     pub documented: bool,
     /// Go's names.
     pub architectures: &'static [&'static str],
@@ -25,13 +25,13 @@ pub struct SupportedRpmDistro {
 /// A vendor's yum repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct YumRepository {
-    /// What its file, section and key in the image are named after.
+    /// Base name of its file, section and key in the image.
     pub name: &'static str,
-    /// Address of the directory that holds `repodata`, with a slash at its end.
+    /// Address of the directory that contains `repodata`, with a trailing slash.
     pub base_url: String,
     /// Address of the public key that signs the packages.
     pub key_url: String,
-    /// Nobody vouches for the address: neither a page of the vendor's nor the user.
+    /// Nobody vouches for the address: neither a vendor page nor the user.
     pub by_analogy: bool,
     /// Whether every package must carry a signature of that key.
     pub gpg_check: bool,
@@ -84,7 +84,7 @@ impl Fabric {
         })
     }
 
-    /// Which entry of the vendor's list a distribution is taken for, where it has none of its own.
+    /// The listed entry that a distribution is treated as, if it has none of its own.
     pub fn listed_as(&self, distro: &Distro, architecture: &str) -> Option<&'static str> {
         self.supported_rpm(distro, architecture)?.listed_as
     }
@@ -103,7 +103,7 @@ impl Fabric {
     }
 }
 
-/// rpm's name of an architecture that is given by Go's (rpm, `rpmrc.in`).
+/// rpm's name for an architecture given by Go's name (rpm, `rpmrc.in`).
 pub fn rpm_architecture(architecture: &str) -> &str {
     match architecture {
         "amd64" => "x86_64",

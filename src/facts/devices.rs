@@ -1,6 +1,6 @@
-//! What is known of a host's RDMA devices and GPUs: plain data, saved and loaded as JSON.
+//! What is known about a host's RDMA devices and GPUs: plain data, saved and loaded as JSON.
 //!
-//! `devices` fills these types; `checks` and `report` read them. What a file does not say is absent: `None`, or an empty list.
+//! `devices` fills these types; `checks` and `report` read them. What no file states is absent: `None`, or an empty list.
 
 use super::run::{Failure, VerbsProbe};
 use crate::fabric::nic::Nic;
@@ -37,9 +37,9 @@ pub struct DeviceFacts {
     pub ofed: Option<OfedVersion>,
     /// Kernel modules that matter here, by name.
     pub modules: BTreeMap<String, Module>,
-    /// What the process that looked may use; `None`: not captured.
+    /// The limits of the inspecting process; `None`: not captured.
     pub limits: Option<Limits>,
-    /// What libibverbs says; `None`: it was not asked.
+    /// The result of libibverbs; `None`: it was not called.
     pub verbs: Option<VerbsProbe>,
 }
 
@@ -78,7 +78,7 @@ pub struct Hca {
     pub driver: Option<String>,
     /// Version of the driver's module, where it has one.
     pub driver_version: Option<String>,
-    /// Of eRDMA: `Y`, the mode that NCCL needs, or `N`; absent where the module's parameter cannot be read.
+    /// For eRDMA: `Y`, the mode that NCCL needs, or `N`; absent if the module's parameter cannot be read.
     pub compat_mode: Option<bool>,
     /// `CA`, `RNIC`, …
     pub node_type: Option<String>,
@@ -126,10 +126,10 @@ pub struct HcaPort {
     pub physical_state: Option<String>,
     /// `Ethernet` or `InfiniBand`.
     pub link_layer: Option<String>,
-    /// As the kernel words it: `100 Gb/sec (4X EDR)`.
+    /// In the kernel's words: `100 Gb/sec (4X EDR)`.
     pub rate: Option<String>,
     pub rate_gbit_per_s: Option<f64>,
-    /// The driver says this rate whatever the device can do, so that it is no bandwidth.
+    /// The driver reports this rate whatever the device can do, so it is not a bandwidth.
     pub is_rate_fixed: bool,
     pub lid: Option<String>,
     pub subnet_manager_lid: Option<String>,
@@ -161,7 +161,7 @@ impl HcaPort {
         self.link_layer.as_deref() == Some("InfiniBand")
     }
 
-    /// What is in a slot of the GID table.
+    /// The content of a GID table slot.
     pub fn gid(&self, index: u32) -> Option<&Gid> {
         self.gids.iter().find(|gid| gid.index == index)
     }
@@ -172,7 +172,7 @@ impl HcaPort {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Gid {
     pub index: u32,
-    /// As sysfs has it: `fe80:0000:0000:0000:0216:3eff:fe2c:6aad`.
+    /// In the format of sysfs: `fe80:0000:0000:0000:0216:3eff:fe2c:6aad`.
     pub gid: String,
     /// `RoCE v2`, `IB/RoCE v1`; absent where the kernel does not say.
     pub kind: Option<String>,
@@ -230,7 +230,7 @@ pub struct Netdev {
     pub mtu_bytes: Option<u32>,
     /// `operstate` of sysfs.
     pub state: Option<String>,
-    /// What the interface says of its own speed, in Mbit/s.
+    /// The interface's own speed, in Mbit/s.
     pub speed_mbit_per_s: Option<u32>,
     pub driver: Option<String>,
     /// With prefix length where it is known; of a captured tree those that the GID table holds.
@@ -273,13 +273,13 @@ pub enum Access {
     Refused,
     /// The kernel has the device, and `/dev` has no node.
     Absent,
-    /// It is there, in a captured tree.
+    /// The node exists, in a captured tree.
     NotTried,
     /// The captured tree has no `/dev`.
     NotCaptured,
 }
 
-/// What a port moved since its driver was loaded.
+/// A port's traffic since its driver was loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TrafficFacts {
@@ -325,7 +325,7 @@ impl PciDistance {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GpuFacts {
-    /// As `0000:1a:00.0`.
+    /// PCI address such as `0000:1a:00.0`.
     pub pci_address: String,
     pub model: Option<String>,
     pub uuid: Option<String>,
@@ -349,7 +349,7 @@ pub struct NvidiaFacts {
     /// Why libcuda does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_failure: Option<Failure>,
-    /// Where the kernel has GPU memory registered with RDMA (`/sys/module/nvidia_peermem`), as NCCL looks for it.
+    /// The kernel module that registers GPU memory with RDMA (`/sys/module/nvidia_peermem`), as NCCL looks for it.
     pub peer_memory: Vec<String>,
 }
 
@@ -357,7 +357,7 @@ pub struct NvidiaFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfedVersion {
-    /// As `ofed_info -s` prints it, without the colon: `MLNX_OFED_LINUX-23.10-5.1.4.0`.
+    /// The output of `ofed_info -s`, without the colon: `MLNX_OFED_LINUX-23.10-5.1.4.0`.
     pub version: String,
     /// The file that says it.
     pub source: String,
@@ -394,7 +394,7 @@ pub struct TrafficSample {
     pub ports: Vec<PortRates>,
 }
 
-/// What one port moved.
+/// One port's traffic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PortRates {

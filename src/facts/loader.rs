@@ -13,7 +13,7 @@ pub struct LoaderFacts {
     /// Directories that are built into the loader, in order.
     pub defaults: Vec<String>,
     pub cache: LoaderCache,
-    /// What programs get for the names that matter here; a name that is nowhere is left out.
+    /// The files that programs get for the names that matter here; a name found nowhere is omitted.
     pub answers: Vec<LoaderAnswer>,
     /// Files that the cache names and the image does not have; the driver's, which are mounted at start, are left out.
     pub gone: Vec<String>,
@@ -22,7 +22,7 @@ pub struct LoaderFacts {
     /// Parts of the configuration that were not read.
     pub problems: Vec<String>,
     /// The loader that glibc programs of the image's architecture name (`/lib64/ld-linux-x86-64.so.2`), as its real path;
-    /// `None`: the image has none, as those of musl, and starts no such program.
+    /// `None`: the image has none, such as one with musl, and starts no such program.
     #[serde(default)]
     pub program_loader: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct LoaderDirectory {
 pub enum LoaderCache {
     #[default]
     Absent,
-    /// It is there and cannot be read.
+    /// The cache exists but cannot be read.
     Unreadable {
         problem: String,
     },
@@ -62,7 +62,7 @@ pub struct LoaderAnswer {
     pub after_ldconfig: Option<String>,
 }
 
-/// What the loader reads in one library.
+/// The loader's view of one library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LibraryFacts {

@@ -1,4 +1,4 @@
-//! What came of RDMA writes from a device to itself: plain data.
+//! The results of RDMA writes from a device to itself: plain data.
 //!
 //! `loopback` fills these types. A device that moved the data has a driver, a provider and a GID that work; nothing is said
 //! about the network behind it, since the data need not have left the machine.
@@ -43,7 +43,7 @@ pub struct DeviceLoopback {
     /// Its node under `/dev/infiniband`, as `uverbs0`.
     pub node: String,
     pub transport: VerbsTransport,
-    /// `None`: the device could not be asked.
+    /// `None`: the device could not be queried.
     pub limits: Option<DeviceLimits>,
     /// Why no port was tried, or why the device did not come to an end.
     pub failure: Option<LoopbackFailure>,
@@ -66,11 +66,11 @@ pub enum VerbsTransport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceLimits {
     pub firmware: String,
-    /// As `0x1ded`.
+    /// PCI vendor such as `0x1ded`.
     pub vendor_id: String,
     pub vendor_part_id: u32,
     pub hardware_version: u32,
-    /// As `0016:3eff:fe2c:6aad`.
+    /// GUID such as `0016:3eff:fe2c:6aad`.
     pub node_guid: String,
     pub system_image_guid: String,
     pub ports: u32,
@@ -84,7 +84,7 @@ pub struct DeviceLimits {
     pub max_cqe: u32,
 }
 
-/// What a port says of itself (`ibv_query_port`).
+/// A port's own attributes (`ibv_query_port`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PortAttributes {
@@ -92,7 +92,7 @@ pub struct PortAttributes {
     pub state: String,
     /// `InfiniBand`, `Ethernet` or, where the driver does not say, `unspecified`.
     pub link_layer: String,
-    /// `None`: no value that is defined.
+    /// `None`: the value is not defined.
     pub max_mtu_bytes: Option<u32>,
     pub active_mtu_bytes: Option<u32>,
     pub lid: u32,
@@ -159,7 +159,7 @@ pub struct UsedGid {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GidChoice {
-    /// As NCCL 2.21 and newer, with `NCCL_IB_GID_INDEX` not set.
+    /// Chosen as NCCL 2.21 and newer do without `NCCL_IB_GID_INDEX`.
     Nccl,
     /// The index was asked for.
     Asked,
@@ -170,13 +170,13 @@ pub enum GidChoice {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
-    /// One queue pair with itself.
+    /// One queue pair connected to itself.
     Itself,
-    /// Two queue pairs with one another, as NCCL connects two ranks; both directions are used.
+    /// Two queue pairs with each other, as NCCL connects two ranks; both directions are used.
     Pair,
 }
 
-/// What one path moved.
+/// The data that one path moved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PathLoopback {
@@ -207,7 +207,7 @@ impl SizeRow {
     }
 }
 
-/// What a port's counters say about the traffic.
+/// A port's counters for the traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CounterRise {
@@ -228,7 +228,7 @@ impl CounterRise {
     }
 }
 
-/// What a counter counts.
+/// The unit of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -238,7 +238,7 @@ pub enum CounterUnit {
     Packets,
 }
 
-/// Where and why it went no further.
+/// Where and why it stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoopbackFailure {
@@ -308,7 +308,7 @@ impl Step {
     }
 }
 
-/// What a step said.
+/// The error of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]

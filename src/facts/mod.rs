@@ -1,4 +1,4 @@
-//! What is known of an image: plain data, saved and loaded as JSON.
+//! What is known about an image: plain data, saved and loaded as JSON.
 //!
 //! `inspect` fills these types; `checks`, `plan` and `report` read them. Nothing here decides anything. Lists are sorted
 //! by path or name, so that the same image gives the same bytes.
@@ -42,7 +42,7 @@ pub struct ImageFacts {
     pub verbs: VerbsFacts,
     /// Every copy of libnccl, and libraries with NCCL linked in.
     pub nccl: Vec<NcclCopy>,
-    /// Who gets which copy. Empty only in facts that an older version saved.
+    /// The copy that each consumer gets. Empty only in facts that an older version saved.
     #[serde(default)]
     pub nccl_consumers: Vec<NcclConsumer>,
     /// NCCL's network plugins.
@@ -74,7 +74,7 @@ pub struct ImageFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageIdentity {
-    /// What the user asked for, with its source (`docker-daemon:nvidia/cuda:12.4`).
+    /// The user's reference, with its source (`docker-daemon:nvidia/cuda:12.4`).
     pub reference: String,
     /// Digest of the config: Docker's image id.
     pub id: String,
@@ -84,7 +84,7 @@ pub struct ImageIdentity {
     /// Digest of the manifest that named config and layers, where the source has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest_digest: Option<String>,
-    /// Every layer was hashed and is what manifest and config say.
+    /// Every layer was hashed and matches manifest and config.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub layers_verified: bool,
     pub os: String,
@@ -110,7 +110,7 @@ pub struct LayerFacts {
     pub size_bytes: u64,
 }
 
-/// What a container of the image starts with.
+/// The settings that a container of the image starts with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigFacts {
@@ -227,7 +227,7 @@ pub struct Package {
     pub name: String,
     /// dpkg's version, or rpm's `epoch:version-release` (no epoch where the package has none).
     pub version: String,
-    /// As the database names it: `amd64` and `all`, or `x86_64` and `noarch`.
+    /// The database's name: `amd64` and `all`, or `x86_64` and `noarch`.
     pub architecture: String,
     pub state: PackageState,
     /// `apt-mark hold`
@@ -240,7 +240,7 @@ pub struct Package {
     /// them, with `, ` between them and without rpm's own (`rpmlib(…)`). Empty when none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub depends: String,
-    /// The same of what it provides. rpm: also those of its files that some package requires by path.
+    /// What it provides, in the same form. rpm: also those of its files that some package requires by path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provides: String,
     /// dpkg's `Multi-Arch`; empty where the package has none.
@@ -274,7 +274,7 @@ impl Package {
     }
 }
 
-/// What a Mellanox OFED or DOCA installation left in the image.
+/// Residue of a Mellanox OFED or DOCA installation in the image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OfedFacts {

@@ -27,7 +27,7 @@ pub struct NcclCopy {
     /// Real path.
     pub path: String,
     pub kind: NcclKind,
-    /// As the library itself prints it (`2.21.5`), never from a package or variable; `None`: it carries no version text.
+    /// The version that the library itself prints (`2.21.5`), never from a package or variable; `None`: it has no version text.
     pub version: Option<String>,
     /// The CUDA version that it was built with (`12.4`).
     pub built_for_cuda: Option<String>,
@@ -69,7 +69,7 @@ pub struct NcclConsumer {
 pub struct NetPlugin {
     /// Real path.
     pub path: String,
-    /// What to say in `NCCL_NET_PLUGIN` to get it; empty for `libnccl-net.so`, which NCCL opens unasked.
+    /// The value of `NCCL_NET_PLUGIN` that selects it; empty for `libnccl-net.so`, which NCCL opens by default.
     pub name: String,
     /// The loader finds it by that name.
     pub reachable: bool,

@@ -1,15 +1,15 @@
-//! What NCCL's logs of a run say, as conclusions: plain data. The reader of the logs fills it, and checks judge it.
+//! Conclusions from a run's NCCL logs: plain data. The log reader fills it, and checks judge it.
 
 use crate::diagnosis::{Cause, GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the logs of all ranks add up to.
+/// Conclusions from the logs of all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogEvidence {
     pub rdma: RdmaUse,
-    /// What `rdma` rests on, a sentence or line each.
+    /// Evidence for `rdma`, one sentence or line each.
     #[serde(default)]
     pub rdma_reasons: Vec<String>,
     pub gpu_direct: GpuDirect,

@@ -8,13 +8,13 @@ use serde_json::Value;
 pub enum SavedFactsError {
     #[error("it is not JSON")]
     Json(#[source] serde_json::Error),
-    #[error("it has no schema_version\n  rdmaprep inspect IMAGE --format json writes such a file")]
+    #[error("it has no schema_version\n  create the file with: rdmaprep inspect IMAGE --format json")]
     NoVersion,
     #[error(
-        "it has schema_version {found}, and this rdmaprep reads {SCHEMA_VERSION}\n  inspect the image again with this rdmaprep, or judge with the one that wrote the file"
+        "it has schema_version {found}, but this rdmaprep reads {SCHEMA_VERSION}\n  inspect the image again with this rdmaprep, or judge with the version that wrote the file"
     )]
     Version { found: String },
-    #[error("it is not facts of an image\n  rdmaprep inspect IMAGE --format json writes such a file")]
+    #[error("it does not contain an image's facts\n  create the file with: rdmaprep inspect IMAGE --format json")]
     Shape(#[source] serde_json::Error),
 }
 
@@ -53,10 +53,13 @@ mod tests {
         for (text, said) in [
             ("{".to_owned(), "not JSON"),
             ("[]".to_owned(), "no schema_version"),
-            (newer.to_string(), &*format!("schema_version {}, and this rdmaprep reads", SCHEMA_VERSION + 1)),
+            (newer.to_string(), &*format!("schema_version {}, but this rdmaprep reads", SCHEMA_VERSION + 1)),
             (json!({"schema_version": "1"}).to_string(), "schema_version \"1\""),
-            (json!({"schema_version": SCHEMA_VERSION, "findings": []}).to_string(), "not facts of an image"),
-            (broken.to_string(), "not facts of an image"),
+            (
+                json!({"schema_version": SCHEMA_VERSION, "findings": []}).to_string(),
+                "does not contain an image's facts",
+            ),
+            (broken.to_string(), "does not contain an image's facts"),
         ] {
             let error = parse_saved_facts(&text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");

@@ -22,7 +22,7 @@ pub struct VerbsFacts {
     pub erdma_transport: Option<bool>,
     /// apt sources that name an eRDMA repository, or that a swap by rdmaprep wrote.
     pub vendor_sources: Vec<AptSource>,
-    /// The same of yum repositories.
+    /// The vendor's yum repositories.
     #[serde(default)]
     pub vendor_repos: Vec<YumRepo>,
     /// Packages that `/etc/apt/preferences.d/erdma` pins, or an entry of rdmaprep's in a list of versionlock, with their

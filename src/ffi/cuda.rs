@@ -1,4 +1,4 @@
-//! libcuda, the driver's library: an own small table, opened at run time.
+//! libcuda, the driver's library: a small function table, opened at run time.
 //!
 //! Types and numbers are those of `cuda.h`; a test compares them with the public header.
 
@@ -89,7 +89,7 @@ impl Cuda {
     /// Opens the library, without initialising it.
     ///
     /// # Errors
-    /// It is missing, lacks a function, or is the stub.
+    /// The library is missing, lacks a function, or is the stub.
     pub fn open() -> Result<Cuda, Failure> {
         let library = Library::open(LIBRARY, Scope::Global)?;
         let functions = Functions::load(&library)?;
@@ -159,7 +159,7 @@ impl Cuda {
         })
     }
 
-    /// As `0000:1a:00.0`.
+    /// PCI address such as `0000:1a:00.0`.
     pub fn device_pci_address(&self, device: i32) -> Result<String, Failure> {
         let text = self.text("cuDeviceGetPCIBusId", |buffer, length| {
             // SAFETY: writes at most `length` bytes.
@@ -191,7 +191,7 @@ impl Cuda {
         Ok(can != 0)
     }
 
-    /// Makes the primary context of a device, the one that libnccl uses, and this thread's.
+    /// Creates the primary context of a device, which libnccl uses, and makes it current for this thread.
     pub fn enter_context(&self, device: i32) -> Result<(), Failure> {
         let mut context = null_mut();
         // SAFETY: writes one handle.
@@ -219,7 +219,7 @@ impl Cuda {
         }
     }
 
-    /// Waits for the stream, asking all the time: the processor is the process's own meanwhile.
+    /// Waits for the stream by polling, which keeps the processor busy.
     pub fn wait(&self, stream: Stream) -> Result<(), Failure> {
         while !self.is_done(stream)? {
             std::thread::yield_now();
@@ -276,7 +276,7 @@ impl Cuda {
     /// Sets `words` words of four bytes.
     ///
     /// # Safety
-    /// They must lie in an allocation of the context.
+    /// The range must be inside an allocation of the context.
     pub unsafe fn set_words(&self, to: DevicePointer, value: u32, words: u64, stream: Stream) -> Result<(), Failure> {
         let words = usize::try_from(words).unwrap_or(usize::MAX);
         // SAFETY: the caller promises the range.

@@ -9,7 +9,7 @@ use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL
 use std::ffi::{CStr, c_void};
 use std::mem::ManuallyDrop;
 
-/// Whether the library's names serve libraries that are opened later.
+/// Whether the library's symbols are visible to libraries opened later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Local,
@@ -26,7 +26,7 @@ impl Library {
     /// Opens a library by soname, as the loader finds it, or by path.
     ///
     /// # Errors
-    /// [`Failure::LibraryMissing`] with the loader's words.
+    /// [`Failure::LibraryMissing`] with the loader's message.
     pub fn open(name: &str, scope: Scope) -> Result<Library, Failure> {
         let flags = RTLD_LAZY
             | match scope {
@@ -60,13 +60,13 @@ impl Library {
         }
     }
 
-    /// What was asked for, and the file in which `function` lies.
+    /// The requested name, and the file that contains `function`.
     pub fn describe(&self, function: *const c_void) -> LoadedLibrary {
         LoadedLibrary { asked: self.asked.clone(), path: mapped_file(function).unwrap_or_default() }
     }
 }
 
-/// The file that is mapped at an address, as the kernel has it.
+/// The file mapped at an address, by the kernel's record.
 fn mapped_file(address: *const c_void) -> Option<String> {
     file_at(&std::fs::read_to_string("/proc/self/maps").ok()?, address as u64)
 }
@@ -82,7 +82,7 @@ fn file_at(maps: &str, address: u64) -> Option<String> {
     })
 }
 
-/// Declares the functions that are used of a library, and how to find them all.
+/// Declares the functions used from a library, and how to find them all.
 macro_rules! functions {
     (
         $(#[$doc:meta])* $table:ident {

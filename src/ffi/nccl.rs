@@ -1,4 +1,4 @@
-//! libnccl: an own small table, opened at run time and never closed.
+//! libnccl: a small function table, opened at run time and never closed.
 //!
 //! Types and numbers are those of `nccl.h`; a test compares them with the public header.
 
@@ -10,7 +10,7 @@ use crate::facts::run::{DataType, Failure, LoadedLibrary};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 
-/// What programs of today are linked with.
+/// The name that current programs are linked with.
 pub const LIBRARY: &str = "libnccl.so.2";
 
 /// `ncclResult_t`
@@ -18,7 +18,7 @@ type Code = i32;
 type Handle = *mut c_void;
 
 const SUCCESS: Code = 0;
-/// `ncclInProgress` (since 2.14): no error.
+/// `ncclInProgress` (since 2.14): not an error.
 const IN_PROGRESS: Code = 7;
 /// `ncclSum`
 pub const SUM: i32 = 0;
@@ -75,7 +75,7 @@ impl Nccl {
     /// Opens `path`, or what the loader finds for [`LIBRARY`].
     ///
     /// # Errors
-    /// It is missing or lacks a function.
+    /// The library is missing or lacks a function.
     pub fn open(path: Option<&str>) -> Result<Nccl, Failure> {
         let library = Library::open(path.unwrap_or(LIBRARY), Scope::Local)?;
         let functions = Functions::load(&library)?;
@@ -113,7 +113,7 @@ impl Nccl {
         Ok(version)
     }
 
-    /// Makes the id of a new communicator; the process listens for its ranks from then on.
+    /// Creates the id of a new communicator; the process listens for its ranks from then on.
     pub fn unique_id(&self) -> Result<UniqueId, Failure> {
         let mut id = UniqueId([0; UNIQUE_ID_BYTES]);
         // SAFETY: writes one id.
@@ -127,12 +127,12 @@ impl Nccl {
         let mut communicator = null_mut();
         // SAFETY: writes one handle; the CUDA context of this thread is the rank's.
         let code = unsafe { (self.functions.init_rank)(&raw mut communicator, int(ranks), id, int(rank)) };
-        // There is no communicator to ask yet.
+        // No communicator exists yet.
         self.check("ncclCommInitRank", code, null_mut())?;
         Ok(Communicator(communicator))
     }
 
-    /// Memory that NCCL may map into other ranks, as nccl-tests takes it; `None`: this NCCL has no allocator.
+    /// Memory that NCCL may map into other ranks, as in nccl-tests; `None`: this NCCL has no allocator.
     pub fn allocate(&self, bytes: u64) -> Result<Option<DevicePointer>, Failure> {
         let Some(allocate) = self.functions.allocate else { return Ok(None) };
         let mut pointer = null_mut();

@@ -7,7 +7,7 @@ use crate::facts::run::Failure;
 use crate::facts::run::{LoadedLibrary, VerbsDevice};
 use std::ffi::{CStr, c_char, c_void};
 
-/// NCCL up to 2.29 asks for `libibverbs.so` first; programs are linked with this.
+/// The name that programs are linked with; NCCL up to 2.29 opens `libibverbs.so` first.
 pub const LIBRARY: &str = "libibverbs.so.1";
 
 type Handle = *mut c_void;

@@ -1,7 +1,7 @@
 //! Archives and layouts on disk → [`Image`]: what `docker save`, `podman save`, `skopeo copy` and BuildKit write.
 //!
 //! A file that is not compressed as a whole, and a directory, are read part by part, several layers at a time. Anything
-//! else, as the daemon's answer, is read in one pass: what names the layers may stand at its end, so every layer is
+//! else, such as the daemon's response, is read in one pass: the list of layers may come last, so every layer is
 //! indexed as it passes and put in order afterwards.
 
 use super::headers::Budgeted;
@@ -21,13 +21,13 @@ use std::path::Path;
 /// Largest total of JSON kept; an archive full of documents is not an image.
 const MAX_JSON_TOTAL_BYTES: u64 = 256 << 20;
 
-/// What was read of one layer.
+/// One layer as it was read.
 type ReadLayer = (LayerIndex, Option<LayerDigests>);
 
 /// Reads an archive and gives the one image in it, or the one that `select` names by tag.
 ///
 /// # Errors
-/// As [`read_stream`].
+/// Fails like [`read_stream`].
 pub fn read_archive(stream: impl Read, select: Option<&str>, harvest: Harvest<'_>) -> Result<Image, ImageError> {
     read_stream(stream, &ReadOptions { select, ..ReadOptions::default() }, harvest).map(|(image, _)| image)
 }
@@ -35,7 +35,7 @@ pub fn read_archive(stream: impl Read, select: Option<&str>, harvest: Harvest<'_
 /// Reads an archive in one pass.
 ///
 /// # Errors
-/// The archive is truncated or no archive, its parts do not fit each other, or what is meant is not in it.
+/// The archive is truncated or not an archive, its parts do not match, or the wanted image is not in it.
 pub fn read_stream(
     stream: impl Read,
     options: &ReadOptions<'_>,
@@ -46,7 +46,7 @@ pub fn read_stream(
     let names: Vec<String> = resolved.layers.iter().map(|layer| follow(&parts.links, &layer.name).to_owned()).collect();
     let mut layers = Vec::new();
     for (at, name) in names.iter().enumerate() {
-        // The same layer may stand several times in one image.
+        // One image may contain the same layer several times.
         let used_again = names[at + 1..].contains(name);
         let layer = if used_again { parts.layers.get(name).cloned() } else { parts.layers.remove(name) };
         layers.push(layer.ok_or_else(|| ImageError::MissingPart(resolved.layers[at].name.clone()))?);
@@ -57,14 +57,14 @@ pub fn read_stream(
 /// Reads an archive file.
 ///
 /// # Errors
-/// As [`read_stream`].
+/// Fails like [`read_stream`].
 pub fn read_file(
     file: File,
     options: &ReadOptions<'_>,
     harvest: Harvest<'_>,
 ) -> Result<(Image, LayoutKind), ImageError> {
     let mut head = [0; 512];
-    // A pipe cannot be sought in, and an archive that is compressed as a whole (`docker save | gzip`) need not be.
+    // A pipe is not seekable, and an archive compressed as a whole (`docker save | gzip`) gains nothing from seeking.
     let seekable = file.metadata()?.is_file() && {
         let n = file.read_at(&mut head, 0)?;
         n == 512 && layer::sniff_compression(&head)? == layer::Compression::None && layer::is_tar_block(&head)
@@ -78,7 +78,7 @@ pub fn read_file(
 /// Reads an OCI layout, or an unpacked archive, from its directory.
 ///
 /// # Errors
-/// As [`read_stream`].
+/// Fails like [`read_stream`].
 pub fn read_directory(
     path: &Path,
     options: &ReadOptions<'_>,
@@ -93,7 +93,7 @@ fn read_store(
     harvest: Harvest<'_>,
 ) -> Result<(Image, LayoutKind), ImageError> {
     let resolved = resolve(store, options)?;
-    // Each part once, however often it is named.
+    // Reads each part once, however often it is named.
     let mut parts: Vec<&LayerPart> = Vec::new();
     for layer in &resolved.layers {
         if parts.iter().all(|part| part.name != layer.name) {
@@ -150,7 +150,7 @@ fn assemble(
     Ok((image, resolved.kind))
 }
 
-/// What passed in a stream.
+/// What a stream contained.
 #[derive(Default)]
 struct Parts {
     documents: HashMap<String, Vec<u8>>,

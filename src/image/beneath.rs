@@ -1,4 +1,4 @@
-//! Opens files below a directory without ever leaving it, whatever links stand there or are put there meanwhile.
+//! Opens files below a directory without ever leaving it, whatever links exist there or are created meanwhile.
 //!
 //! The kernel resolves the path (openat2(2), Linux 5.6); where it cannot, every component is opened on its own and a
 //! link is an error.
@@ -11,12 +11,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-/// What a link on the way means.
+/// How links along the path are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// An error: the path is one that was just seen without links.
+    /// A link is an error: the path was just seen without links.
     Refused,
-    /// Followed as long as it stays below the directory.
+    /// Links are followed as long as they stay below the directory.
     Inside,
 }
 
@@ -38,7 +38,7 @@ fn open_beneath(root: BorrowedFd<'_>, path: &OsStr, flags: OFlags, links: Links)
         resolve |= ResolveFlags::NO_SYMLINKS;
     }
     match openat2(root, path, flags, Mode::empty(), resolve) {
-        // An old kernel, or a container's filter that does not know the call.
+        // An old kernel, or a container's seccomp filter that rejects the call.
         Err(Errno::NOSYS | Errno::PERM) => open_by_component(root, path, flags),
         result => result,
     }
@@ -50,7 +50,7 @@ fn open_by_component(root: BorrowedFd<'_>, path: &OsStr, flags: OFlags) -> rusti
         match component {
             Component::Normal(name) => names.push(name),
             Component::CurDir => {}
-            // It would lead outside.
+            // The link leads outside.
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
         }
     }
@@ -91,7 +91,7 @@ mod tests {
         }
         assert!(open_file(&root, "good", Links::Inside).is_ok());
         assert!(open_file(&root, "good", Links::Refused).is_err());
-        // The way without openat2 allows no link at all.
+        // The fallback without openat2 allows no links at all.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         for path in ["up", "etc/passwd", "../secret", "/etc/passwd", "a/../../secret", "good"] {
             assert!(open_by_component(root.as_fd(), OsStr::new(path), flags).is_err(), "{path}");

@@ -5,7 +5,7 @@ use crate::reference::is_digest;
 use sha2::{Digest as _, Sha256};
 use std::io::{self, Read};
 
-/// The digest of bytes that are in memory.
+/// The digest of bytes in memory.
 pub fn digest_of(bytes: &[u8]) -> String {
     written(&Sha256::digest(bytes))
 }
@@ -18,7 +18,7 @@ fn written(hash: &[u8]) -> String {
 /// Compares a document with the digest under which it was named.
 ///
 /// # Errors
-/// They differ, or the digest is of a kind that is not known.
+/// The digests differ, or the algorithm is unknown.
 pub fn verify(name: &str, bytes: &[u8], claimed: &str) -> Result<(), ImageError> {
     if !is_digest(claimed) {
         return Err(ImageError::UnknownDigest { name: name.to_owned(), digest: claimed.to_owned() });
@@ -30,7 +30,7 @@ pub fn verify(name: &str, bytes: &[u8], claimed: &str) -> Result<(), ImageError>
     Err(ImageError::DigestMismatch { name: name.to_owned(), claimed: claimed.to_owned(), actual })
 }
 
-/// Passes a stream on and hashes it, if it is to.
+/// Passes a stream through and optionally hashes it.
 pub(super) struct Hashing<R> {
     inner: R,
     hasher: Option<Sha256>,
@@ -41,7 +41,7 @@ impl<R: Read> Hashing<R> {
         Hashing { inner, hasher: wanted.then(Sha256::new) }
     }
 
-    /// The digest of what was read; `None` where none was wanted.
+    /// The digest of what was read; `None` if hashing is off.
     pub(super) fn finish(self) -> Option<String> {
         self.hasher.map(|hasher| written(&hasher.finalize()))
     }
@@ -61,7 +61,7 @@ impl<R: Read> Read for Hashing<R> {
 mod tests {
     use super::*;
 
-    // The digest of nothing, FIPS 180-4.
+    // The digest of empty input, FIPS 180-4.
     const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]

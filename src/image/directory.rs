@@ -1,12 +1,12 @@
 //! Directories instead of archives: a layer as the engine keeps it unpacked, or a whole root directory → [`LayerIndex`].
 //!
 //! Reading the store of a local engine takes a fraction of the time of `docker save`, which packs every byte of the
-//! image first. The forms of overlayfs and of fuse-overlayfs are known: a removed name is a character device 0:0 or a
+//! image first. It reads the formats of overlayfs and fuse-overlayfs: a removed name is a character device 0:0 or a
 //! `.wh.` file, an emptied directory has an attribute or holds `.wh..wh..opq`. What only the engine can read
 //! (redirected directories, files without their data) is an error, and the caller takes the archive instead.
 //!
-//! Every directory and file is opened below the one that was named, and no link is followed on the way, whoever swaps
-//! what meanwhile.
+//! Every directory and file is opened below the given one, and no link is followed along the way, even if the tree is
+//! changed concurrently.
 
 use super::beneath::{Links, open_directory, open_file};
 use super::layer::{Harvest, LayerError, MAX_ENTRIES, Want, keep, whiteout};
@@ -44,35 +44,35 @@ const KERNEL_FILE_SYSTEMS: [u32; 9] = [
     0xcafe_4a11, // bpf
 ];
 
-/// What a directory is.
+/// How a directory is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// The changes of one layer.
     Layer,
-    /// A file system as it is: names and attributes of layers mean nothing.
+    /// A plain file system: whiteout names and attributes have no meaning.
     Root,
 }
 
 /// Reads the directory of one layer.
 ///
 /// # Errors
-/// Something in it cannot be read, or only the engine could.
+/// Something in it cannot be read, or only the engine can read it.
 pub fn index_directory(root: &Path, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     index(root, Meaning::Layer, harvest)
 }
 
-/// Reads a root directory. What the kernel shows in it (`/proc`, `/sys`) is left out, as are files that go meanwhile.
+/// Reads a root directory. Kernel file systems (`/proc`, `/sys`) and files that vanish meanwhile are left out.
 ///
 /// # Errors
-/// Something in it cannot be read: then it is not known what is there.
+/// Something in it cannot be read, so its content is unknown.
 pub fn index_root(root: &Path, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     index(root, Meaning::Root, harvest)
 }
 
-/// Reads a root directory as an image. It has no config, and no id or digest: `name` stands in for its layer's.
+/// Reads a root directory as an image. It has no config, id or digest: `name` names its only layer.
 ///
 /// # Errors
-/// As [`index_root`], or it is for another platform than the one that is asked for.
+/// Fails like [`index_root`], or the root is for a platform other than the requested one.
 pub fn read_root(
     root: &Path,
     name: &str,
@@ -104,7 +104,7 @@ const LOADERS: [(&str, &str); 4] = [
     ("lib/ld-musl-aarch64.so.1", "arm64"),
 ];
 
-/// The platform of a tree without a config: that of its program loader, where there is one kind only.
+/// The platform of a tree without a config: that of its program loader, if it has only one kind.
 fn platform_of(fs: &RootFs) -> Platform {
     let mut found: Vec<&str> = LOADERS.iter().filter(|(path, _)| fs.exists(path)).map(|(_, name)| *name).collect();
     found.dedup();
@@ -120,7 +120,7 @@ fn index(root: &Path, meaning: Meaning, harvest: Harvest<'_>) -> Result<LayerInd
     let device = root.metadata().map(|metadata| std::os::unix::fs::MetadataExt::dev(&metadata)).map_err(failed)?;
     let mut walk =
         Walk { meaning, harvest, index: LayerIndex::default(), content_bytes: 0, seen: HashSet::new(), device };
-    // As the file system has it, and as it is shown: a name need not be UTF-8.
+    // The path on disk, and the path as displayed: a name need not be UTF-8.
     let mut todo = vec![(PathBuf::new(), String::new())];
     while let Some((below, prefix)) = todo.pop() {
         let failed = |source: io::Error| LayerError::File { path: format!("/{prefix}"), source };
@@ -176,7 +176,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether a file that was listed is simply there no more. A layer of the engine's store does not change.
+    /// Whether a listed file has simply vanished. A layer in the engine's store does not change.
     fn is_gone(&self, error: &io::Error) -> bool {
         self.meaning == Meaning::Root && error.kind() == io::ErrorKind::NotFound
     }
@@ -199,7 +199,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Takes one entry; `true` for a directory that is to be read, too.
+    /// Takes one entry; `true` for a directory whose content must be read too.
     fn entry(&mut self, directory: &OwnedFd, name: &CStr, path: &str, stat: &Stat) -> Result<bool, LayerError> {
         if self.index.changes.len() >= MAX_ENTRIES {
             return Err(LayerError::TooManyEntries);
@@ -242,7 +242,7 @@ impl Walk<'_> {
     fn keep(&mut self, directory: &OwnedFd, name: &CStr, path: &str, size: u64) -> Result<Kept, LayerError> {
         let failed = |source: io::Error| LayerError::File { path: format!("/{path}"), source };
         let mut file = open_file(directory, OsStr::from_bytes(name.to_bytes()), Links::Refused).map_err(failed)?;
-        // A FIFO or device that took its place would block, or never end.
+        // A FIFO or device put in its place would block or never end.
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, "it changed while it was read")));
         }
@@ -272,7 +272,7 @@ fn attribute(file: impl AsFd, name: &str) -> io::Result<Option<u8>> {
     match rustix::fs::fgetxattr(file, name, &mut value[..]) {
         Ok(_) => Ok(Some(value[0])),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-        // The attribute is there and longer than any that is known.
+        // The attribute exists and is longer than any known one.
         Err(Errno::RANGE) => Ok(Some(0)),
         Err(error) => Err(error.into()),
     }

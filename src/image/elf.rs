@@ -44,7 +44,7 @@ pub struct Elf {
 }
 
 impl Elf {
-    /// Whether the loader of an image of this architecture (Go's name) takes the file.
+    /// Whether the loader of an image for this architecture (Go's name) accepts the file.
     pub fn fits(&self, architecture: &str) -> bool {
         let machine = match architecture {
             "amd64" => EM_X86_64,
@@ -54,7 +54,7 @@ impl Elf {
         self.bits == 64 && self.machine == machine
     }
 
-    /// The dynamic section, where it was read.
+    /// The dynamic section, if it was read.
     pub fn known(&self) -> Option<&DynamicSection> {
         match &self.dynamic {
             Dynamic::Known(section) => Some(section),
@@ -66,9 +66,9 @@ impl Elf {
 /// The dynamic section of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dynamic {
-    /// The file has none: it is linked statically or is no program.
+    /// The file has none: it is statically linked or not a program.
     None,
-    /// There is one, and it could not be read, for this reason.
+    /// The section exists but could not be read, for this reason.
     Unknown(&'static str),
     Known(DynamicSection),
 }
@@ -78,14 +78,14 @@ pub struct DynamicSection {
     pub soname: Option<String>,
     /// In file order, which is the loader's.
     pub needed: Vec<String>,
-    /// Unsplit, as it stands in the file.
+    /// Unsplit, exactly as in the file.
     pub rpath: Option<String>,
     pub runpath: Option<String>,
-    /// Names of the versions that it defines, sorted; `None`: not within reach.
+    /// Names of the defined versions, sorted; `None`: out of reach.
     pub versions: Option<BTreeSet<String>>,
 }
 
-/// A part of the file that is wanted.
+/// A wanted part of the file.
 struct Capture {
     start: u64,
     len: u64,
@@ -116,7 +116,7 @@ impl Capture {
     }
 }
 
-/// What a captured string is.
+/// The role of a captured string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Field {
     Soname,
@@ -186,7 +186,7 @@ impl ElfReader {
         }
     }
 
-    /// Ends the file. `None`: it is no ELF file.
+    /// Ends the file. `None`: it is not an ELF file.
     pub fn finish(mut self) -> Option<Elf> {
         if matches!(self.stage, Stage::Headers) {
             self.read_headers(true);
@@ -232,7 +232,7 @@ impl ElfReader {
         };
         let end = offset.saturating_add(u64::from(size) * u64::from(count));
         if count > 0 && (size < 56 || end > HEAD_BYTES as u64) {
-            return self.set(Dynamic::Unknown("its program headers are not where they are looked for"));
+            return self.set(Dynamic::Unknown("its program headers are not where they are expected"));
         }
         if (self.head.len() as u64) < end {
             if at_end {
@@ -259,7 +259,7 @@ impl ElfReader {
             None => self.set(Dynamic::None),
             Some((_, _, 0)) => self.set(Dynamic::None),
             Some((_, _, size)) if size > MAX_DYNAMIC_BYTES => {
-                self.set(Dynamic::Unknown("its dynamic section is larger than is read"));
+                self.set(Dynamic::Unknown("its dynamic section exceeds the size limit"));
             }
             Some((offset, _, size)) if offset.checked_add(size).is_some() => {
                 self.stage = Stage::Dynamic(Capture::new(offset, size));
@@ -268,7 +268,7 @@ impl ElfReader {
         }
     }
 
-    /// Where an address of the loaded library stands in the file.
+    /// The file offset of an address in the loaded library.
     fn file_offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|(offset, start, size)| {
             let inside = address.checked_sub(*start).filter(|inside| inside < size)?;
@@ -317,7 +317,7 @@ impl ElfReader {
         let mut section = DynamicSection::default();
         for (field, capture) in &strings.wanted {
             let Some(text) = until_nul(&capture.bytes) else {
-                return Dynamic::Unknown("a name of its dynamic section is beyond the part that is held");
+                return Dynamic::Unknown("a name in its dynamic section is beyond the part that is kept");
             };
             match field {
                 Field::Soname => section.soname = Some(text),
@@ -333,7 +333,7 @@ impl ElfReader {
         Dynamic::Known(section)
     }
 
-    /// Follows the chain of `Elf64_Verdef`; `None` where it leaves the part of the file that is held.
+    /// Follows the chain of `Elf64_Verdef`; `None` if it leaves the part of the file that is held.
     fn read_versions(&self, mut at: u64, count: u64, table: (u64, u64)) -> Option<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for _ in 0..count.min(MAX_VERSION_NODES as u64) {
@@ -416,7 +416,7 @@ mod tests {
         let bytes = library().bytes();
         let whole = read(&bytes, 7).unwrap();
         for end in 0..bytes.len() {
-            // What a cut file still says is true; the last string is that of the version, which is then out of reach.
+            // What a truncated file still states is true; the last string is the version's, which is then out of reach.
             if let Some(section) = read(&bytes[..end], 7).as_ref().and_then(Elf::known) {
                 assert_eq!(
                     (&section.needed, &section.versions),

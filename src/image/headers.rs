@@ -9,14 +9,14 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 
 /// Most bytes of headers before one entry: a path of 4096 bytes (Linux, PATH_MAX) and its link, with PAX records that
-/// carry extended attributes of 64 KiB each (Linux, XATTR_SIZE_MAX) beside them.
+/// carry extended attributes of 64 KiB each (Linux, XATTR_SIZE_MAX).
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// How much may still be read; shared with the reader.
 #[derive(Debug, Clone, Default)]
 pub struct Budget {
     left: Rc<Cell<Option<u64>>>,
-    /// Bytes of content that were read since it was last begun.
+    /// Bytes of content read since the last entry began.
     content: Rc<Cell<u64>>,
 }
 

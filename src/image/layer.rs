@@ -1,6 +1,6 @@
-//! One layer: a tar stream → [`LayerIndex`], in one pass, keeping only what the inspection asks for.
+//! One layer: a tar stream → [`LayerIndex`], in one pass, keeping only what the inspection needs.
 //!
-//! The stream may be plain, gzip or zstd; which one is told from its first bytes, since names and media types lie.
+//! The stream may be plain, gzip or zstd; its first bytes decide, since names and media types lie.
 
 use super::digest::Hashing;
 use super::headers::{Budget, Budgeted};
@@ -27,8 +27,8 @@ pub type Harvest<'a> = &'a (dyn Fn(&str, u64) -> Want + Sync);
 /// Largest file whose content is kept. Package databases are a few megabytes; an image cannot make the tool hold more.
 pub const MAX_CONTENT_BYTES: u64 = 64 << 20;
 /// Largest package database that is kept. rpm's hold every file name, digest and changelog: 28 kB for each package of a
-/// CBL-Mariner 2.0 base image (measured), and each layer that installs something has the whole anew. So they are held
-/// compressed.
+/// CBL-Mariner 2.0 base image (measured), and each layer that installs something contains all of it again. So they are
+/// held compressed.
 pub const MAX_DATABASE_BYTES: u64 = 512 << 20;
 /// Largest file that is searched for markers: twenty times torch's largest library.
 const MAX_SCANNED_BYTES: u64 = 32 << 30;
@@ -69,7 +69,7 @@ pub fn sniff_compression(head: &[u8]) -> Result<Compression, LayerError> {
     match head {
         [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Compression::Zstd),
-        // A skippable frame may stand before the first data frame.
+        // A skippable frame may precede the first data frame.
         [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Err(LayerError::UnknownCompression("xz")),
         [b'B', b'Z', b'h', ..] => Err(LayerError::UnknownCompression("bzip2")),
@@ -77,7 +77,7 @@ pub fn sniff_compression(head: &[u8]) -> Result<Compression, LayerError> {
     }
 }
 
-/// Undoes the compression of a stream, whatever it is.
+/// Decompresses a stream of any supported format.
 pub fn decompress<'a>(stream: impl Read + 'a) -> Result<Box<dyn Read + 'a>, LayerError> {
     let mut stream = BufReader::with_capacity(64 << 10, stream);
     Ok(match sniff_compression(stream.fill_buf()?)? {
@@ -106,7 +106,7 @@ pub fn is_tar_block(block: &[u8]) -> bool {
 /// Reads one layer to its end.
 ///
 /// # Errors
-/// A stream that ends inside an entry, an entry outside the root, a compression that is not known, or an I/O error.
+/// A stream that ends inside an entry, an entry outside the root, an unknown compression, or an I/O error.
 pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let mut stream = decompress(stream)?;
     let (budgeted, budget) = Budgeted::new(&mut stream);
@@ -116,19 +116,19 @@ pub fn index_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<LayerIndex
     Ok(index)
 }
 
-/// What a layer's bytes hash to.
+/// The digests of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerDigests {
-    /// Of the bytes as they are stored or sent.
+    /// The digest of the bytes as stored or sent.
     pub blob: String,
-    /// Of the tar archive inside: the layer's diff id.
+    /// The digest of the tar archive inside: the layer's diff id.
     pub diff_id: String,
 }
 
 /// Reads one layer to its end and hashes it in the same pass.
 ///
 /// # Errors
-/// As [`index_layer`].
+/// Fails like [`index_layer`].
 pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(LayerIndex, LayerDigests), LayerError> {
     let mut stored = BufReader::with_capacity(64 << 10, Hashing::new(stream, true));
     let plain = sniff_compression(stored.fill_buf()?)? == Compression::None;
@@ -138,7 +138,7 @@ pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(
     io::copy(&mut unpacked, &mut io::sink())?;
     let diff_id = unpacked.finish();
     io::copy(&mut stored, &mut io::sink())?;
-    // Hashing was asked for, so there is one.
+    // Hashing was requested, so a digest exists.
     let blob = stored.into_inner().finish().unwrap_or_default();
     Ok((index, LayerDigests { diff_id: diff_id.unwrap_or_else(|| blob.clone()), blob }))
 }
@@ -146,13 +146,13 @@ pub fn index_and_hash_layer(stream: impl Read, harvest: Harvest<'_>) -> Result<(
 /// Reads a layer that is not compressed, and skips what is not wanted instead of reading it.
 ///
 /// # Errors
-/// As [`index_layer`]; the stream must fail on a position behind its end, or a cut layer would look whole.
+/// Fails like [`index_layer`]; seeking past the end must fail, or a truncated layer would look complete.
 pub(super) fn index_plain_layer(stream: impl Read + Seek, harvest: Harvest<'_>) -> Result<LayerIndex, LayerError> {
     let (budgeted, budget) = Budgeted::new(stream);
     index_entries(tar::Archive::new(budgeted).entries_with_seek()?, &budget, Skip::Seek, harvest)
 }
 
-/// How what is not wanted is passed over.
+/// How unwanted content is skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Skip {
     Read,
@@ -234,7 +234,7 @@ impl<'a> Indexer<'a> {
     }
 }
 
-/// What an entry's PAX records say of holes in it.
+/// The holes that an entry's PAX records declare.
 fn sparse_of<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<Option<Sparse>, LayerError> {
     let Some(records) = entry.pax_extensions()? else { return Ok(None) };
     let records: Vec<tar::PaxExtension<'_>> = records.collect::<io::Result<_>>()?;
@@ -270,7 +270,7 @@ fn normalise(raw: &str) -> Result<String, LayerError> {
     Ok(names.join("/"))
 }
 
-/// Keeps of a file what the inspection wants of it; `content_bytes` is the layer's running total.
+/// Keeps the part of a file that the inspection wants; `content_bytes` is the layer's running total.
 pub(super) fn keep(
     file: &mut impl Read,
     path: &str,

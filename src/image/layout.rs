@@ -70,7 +70,7 @@ pub(super) fn resolve(layout: &impl Layout, options: &ReadOptions<'_>) -> Result
             (Err(ImageError::NoPlatform { wanted, known }), Some(index)) => {
                 match resolve_oci(layout, &index, options) {
                     Ok(resolved) => resolved,
-                    // The OCI half names all platforms, also those that the other leaves out.
+                    // The OCI half names all platforms, including those that the Docker half omits.
                     Err(error @ ImageError::NoPlatform { .. }) => return Err(error),
                     Err(_) => return Err(ImageError::NoPlatform { wanted, known }),
                 }
@@ -128,7 +128,7 @@ fn resolve_docker(layout: &impl Layout, manifest: &[u8], options: &ReadOptions<'
     })
 }
 
-/// The items that are meant: several only where they are one name's platforms.
+/// The selected items: several only if they are platforms of one name.
 fn select_items<'a>(items: &'a [ManifestItem], select: Option<&str>) -> Result<Vec<&'a ManifestItem>, ImageError> {
     let names = || items.iter().flat_map(|item| item.repo_tags.clone().unwrap_or_default()).collect();
     let Some(wanted) = select else {
@@ -185,7 +185,7 @@ fn resolve_oci(layout: &impl Layout, index: &[u8], options: &ReadOptions<'_>) ->
     })
 }
 
-/// The manifest of an image that is known by its config, where the OCI half has it. That half may be broken: then no
+/// The manifest of an image known by its config, if the OCI half has it. That half may be broken: then no
 /// digest is better than an error about something that is not needed.
 fn manifest_digest(layout: &impl Layout, index: &[u8], id: &str) -> Option<String> {
     let index: Index = parse_json(OCI_INDEX, index).ok()?;

@@ -34,13 +34,13 @@ use std::io;
 pub struct Image {
     /// Digest of the config, which is Docker's image id.
     pub id: String,
-    /// Names that the source gave it.
+    /// Names that the source gave the image.
     pub repo_tags: Vec<String>,
     /// `name@sha256:…` as a registry knows it; empty for an image that never was in one.
     pub repo_digests: Vec<String>,
-    /// Digest of its manifest, where the source has one.
+    /// Digest of its manifest, if the source has one.
     pub manifest_digest: Option<String>,
-    /// Every layer was hashed and is what manifest and config say.
+    /// Every layer was hashed and matches manifest and config.
     pub layers_verified: bool,
     pub config: ConfigFile,
     /// Bottom first.
@@ -70,7 +70,7 @@ impl Image {
     }
 }
 
-/// Which image of a source is meant, and how closely to look.
+/// Which image of a source is wanted, and whether to verify its layers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOptions<'a> {
     /// Name, tag or digest of one of several images.
@@ -123,7 +123,7 @@ pub struct ConfigFile {
     #[serde(default)]
     pub os: String,
     pub variant: Option<String>,
-    /// Some engines leave it out or null.
+    /// Some engines omit it or set it to null.
     pub config: Option<RunConfig>,
     #[serde(default)]
     pub rootfs: DiffIds,
@@ -173,11 +173,11 @@ pub enum ImageError {
     #[error("the archive names {manifest} layers, the image config {config}")]
     LayerCount { config: usize, manifest: usize },
     #[error(
-        "{name}: its content is {actual}, it is named {claimed}\n  it is damaged or was changed: get the image again"
+        "{name}: the content hashes to {actual}, but its name says {claimed}\n  it is damaged or was changed: get the image again"
     )]
     DigestMismatch { name: String, claimed: String, actual: String },
     #[error(
-        "layer {name}: its content is {actual}, the {of} says {claimed}\n  it is damaged or was changed: get the image again"
+        "layer {name}: the content hashes to {actual}, but the {of} says {claimed}\n  it is damaged or was changed: get the image again"
     )]
     LayerMismatch { name: String, of: &'static str, claimed: String, actual: String },
     #[error("{name}: digest {digest:?} cannot be verified (known: sha256)")]
@@ -190,21 +190,21 @@ pub enum ImageError {
     Schema1(String),
     #[error("{0} is neither an image manifest nor an index")]
     NoImageDocument(String),
-    #[error("its indexes name each other deeper, or more manifests, than any image does")]
+    #[error("its indexes are nested too deeply, or name too many manifests")]
     EndlessIndex,
     #[error("there is no image in it")]
     NoImage,
-    #[error("there is no image for {wanted}\n  there is: {}   (--platform chooses)", list(.known))]
+    #[error("it has no image for {wanted}\n  available: {}   (choose with --platform)", list(.known))]
     NoPlatform { wanted: String, known: Vec<String> },
-    #[error("reading {name}: not the JSON that it should be")]
+    #[error("reading {name}: it is not valid JSON of the expected form")]
     Json { name: String, source: serde_json::Error },
     #[error("reading layer {name}")]
     Layer { name: String, source: layer::LayerError },
-    #[error("there is no image {wanted:?} in it\n  it has: {}", list(.known))]
+    #[error("it has no image {wanted:?}\n  it has: {}", list(.known))]
     NotInArchive { wanted: String, known: Vec<String> },
-    #[error("it has several images, say which by adding :NAME\n  it has: {}", list(.known))]
+    #[error("it has several images: choose one by appending :NAME\n  it has: {}", list(.known))]
     SeveralImages { known: Vec<String> },
-    #[error("reading the root directory\n  run as a user who may read all of it: what cannot be read cannot be judged")]
+    #[error("reading the root directory\n  run as a user who can read all of it: what cannot be read cannot be judged")]
     Root { source: layer::LayerError },
     #[error("it is neither an OCI layout (index.json) nor a root directory (etc, usr, …)")]
     UnknownDirectory,

@@ -1,4 +1,4 @@
-//! Documents of OCI and Docker images: index and manifest → the one manifest that is meant.
+//! Documents of OCI and Docker images: index and manifest → the one selected manifest.
 //!
 //! Input: JSON as the OCI image-spec (image-index.md, manifest.md) and Docker's schema 2 have it, fetched by whoever
 //! implements [`Documents`]: a layout on disk, an archive, a registry. Every document is compared with the digest under
@@ -43,7 +43,7 @@ impl Descriptor {
         self.media_type.as_deref().is_some_and(|kind| MANIFEST_TYPES.contains(&kind))
     }
 
-    /// What stands beside an image and is none: provenance and the like (BuildKit, `docs/attestations`).
+    /// An entry that accompanies an image: provenance and the like (BuildKit, `docs/attestations`).
     fn is_attestation(&self) -> bool {
         self.annotation("vnd.docker.reference.type").is_some()
             || self.platform.as_ref().is_some_and(Platform::is_placeholder)
@@ -52,7 +52,7 @@ impl Descriptor {
 
 /// Name of an image in an OCI layout (image-spec, annotations.md).
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// containerd's, with registry and repository.
+/// The image name as containerd annotates it, with registry and repository.
 const CONTAINERD_NAME: &str = "io.containerd.image.name";
 
 /// Media types of one image's manifest (OCI image-spec, media-types.md; distribution, schema 2).
@@ -105,7 +105,7 @@ pub(super) fn parse_json<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8
     serde_json::from_slice(bytes).map_err(|source| ImageError::Json { name: name.to_owned(), source })
 }
 
-/// Where documents come from. They need not be verified yet.
+/// The source of documents. They need not be verified yet.
 pub trait Documents {
     type Error: From<ImageError>;
     /// An index or a manifest.
@@ -128,11 +128,11 @@ pub struct Found {
 
 /// Chooses from an index the manifest for a platform and reads its config.
 ///
-/// A single image is taken whatever its platform, unless one is asked for. `select` is the name, tag or digest of one of
+/// A single image is taken whatever its platform, unless one is requested. `select` is the name, tag or digest of one of
 /// several images.
 ///
 /// # Errors
-/// No image is there, none has the name or the platform, several fit, or a document is missing, damaged or too large.
+/// The source has no image, or none with the name or platform, several match, or a document is missing, damaged or too large.
 pub fn find_image<D: Documents>(
     documents: &D,
     index: Index,
@@ -173,7 +173,7 @@ pub fn find_image<D: Documents>(
     Ok(Found { manifest_digest: descriptor.digest, manifest, name, id, config })
 }
 
-/// A manifest that may be the one.
+/// A candidate manifest.
 struct Leaf {
     descriptor: Descriptor,
     platform: Platform,
@@ -234,7 +234,7 @@ pub fn read_config<D: Documents>(documents: &D, descriptor: &Descriptor) -> Resu
     Ok((descriptor.digest.clone(), parse_json("image config", &bytes)?))
 }
 
-/// The place of the one image for a platform among several.
+/// The position of the one image for a platform among several.
 pub fn choose<'a>(
     offered: impl Iterator<Item = (&'a Platform, &'a str)>,
     asked: Option<&Platform>,
@@ -257,7 +257,7 @@ pub fn choose<'a>(
         }
         [at] => Ok(at),
         _ => {
-            // The variant that was asked for, else the newest: `linux/arm` means v7 before v6.
+            // The requested variant, else the newest: `linux/arm` means v7 before v6.
             let variant = |at: &usize| offered[*at].0.known_variant();
             let best = fitting.iter().map(variant).max().flatten();
             let best = wanted.known_variant().or(best);
@@ -272,7 +272,7 @@ pub fn choose<'a>(
     }
 }
 
-/// Whether a selector means an entry: its whole name, the tag of its name, or its digest.
+/// Whether a selector matches an entry: its whole name, the tag of its name, or its digest.
 fn is_named(entry: &Descriptor, wanted: &str) -> bool {
     if entry.digest == wanted {
         return true;
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(chosen(&arms, Some("linux/arm")).unwrap(), 1);
         assert_eq!(chosen(&arms, Some("linux/arm/v6")).unwrap(), 0);
         assert_eq!(chosen(&arms, Some("linux/arm64")).unwrap(), 2);
-        // A single one is taken whatever it is, unless another is asked for.
+        // A single image is taken whatever its platform, unless another is requested.
         assert_eq!(chosen(&["windows/amd64"], None).unwrap(), 0);
         assert!(matches!(chosen(&["windows/amd64"], Some("linux/amd64")), Err(ImageError::NoPlatform { .. })));
         assert!(matches!(chosen(&[], None), Err(ImageError::NoImage)));

@@ -1,4 +1,4 @@
-//! Several layers at a time: parts → results in the same order, whichever thread did what.
+//! Several layers at a time: parts → results in the same order, whichever thread did the work.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ const MAX_WORKERS: usize = 8;
 /// Applies `work` to every part with at most `workers` threads, the largest parts first by `size`.
 ///
 /// # Errors
-/// The error of the part that comes first in that order, whatever the threads' luck; nothing new is begun after it.
+/// The error of the part that comes first in that order, regardless of scheduling; no new part is started after it.
 pub fn for_each<P: Sync, R: Send, E: Send>(
     parts: &[P],
     workers: usize,
@@ -46,7 +46,7 @@ pub fn for_each<P: Sync, R: Send, E: Send>(
     });
     let mut results: Vec<Option<Result<R, E>>> =
         results.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
-    // What was begun was also ended, so the first error in the order is always there.
+    // Every started part has finished, so the first error in order is always known.
     for at in &order {
         if let Some(Err(_)) = &results[*at]
             && let Some(Err(error)) = results[*at].take()
@@ -57,8 +57,8 @@ pub fn for_each<P: Sync, R: Send, E: Send>(
     Ok(results.into_iter().filter_map(|result| result.and_then(Result::ok)).collect())
 }
 
-/// Puts results back where their parts stand, `places` naming for each place its result. What stands in several places
-/// is copied, the rest moved.
+/// Puts results back in the order of their parts; `places` names the result for each position. A result used several
+/// times is copied, the others are moved.
 pub fn put_back<R: Clone>(results: Vec<R>, places: &[usize]) -> Vec<R> {
     let mut results: Vec<Option<R>> = results.into_iter().map(Some).collect();
     let take = |(at, place): (usize, &usize)| {

@@ -1,4 +1,4 @@
-//! Which variant of an image is meant: `os/arch[/variant]`, in Go's names, as OCI indexes and `docker --platform` have it.
+//! Platforms of images: `os/arch[/variant]`, in Go's names, as in OCI indexes and `docker --platform`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ pub struct Platform {
     pub variant: Option<String>,
 }
 
-/// A text that is no platform.
+/// A text that is not a platform.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a platform\n  a platform is OS/ARCH or OS/ARCH/VARIANT, as in linux/amd64 or linux/arm64/v8")]
+#[error("{0:?} is not a platform\n  a platform is OS/ARCH or OS/ARCH/VARIANT, such as linux/amd64 or linux/arm64/v8")]
 pub struct PlatformError(String);
 
 impl Platform {
@@ -25,12 +25,12 @@ impl Platform {
         Platform { os: os.to_owned(), architecture: architecture.to_owned(), variant }
     }
 
-    /// What an image is taken for where nothing is said: Linux on this machine's processor.
+    /// The default platform: Linux on this machine's processor.
     pub fn of_this_machine() -> Platform {
         Platform::new("linux", go_architecture(std::env::consts::ARCH), None)
     }
 
-    /// Whether an image of platform `offered` is what was asked for. A variant that is not asked for does not matter;
+    /// Whether an image of platform `offered` satisfies the request. A variant that was not requested does not matter;
     /// `arm64` and `arm64/v8` are one (containerd, `platforms.Normalize`).
     pub fn accepts(&self, offered: &Platform) -> bool {
         self.os == offered.os
@@ -45,7 +45,7 @@ impl Platform {
         }
     }
 
-    /// Whether it is the placeholder that BuildKit gives to what is no image (attestations).
+    /// Whether this is the placeholder that BuildKit gives to attestations, which are not images.
     pub(super) fn is_placeholder(&self) -> bool {
         self.os == "unknown" && self.architecture == "unknown"
     }
@@ -84,7 +84,7 @@ impl FromStr for Platform {
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.os.is_empty() && self.architecture.is_empty() {
-            return f.write_str("a platform that it does not say");
+            return f.write_str("an unspecified platform");
         }
         write!(f, "{}/{}", self.os, self.architecture)?;
         match &self.variant {

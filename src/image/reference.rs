@@ -1,6 +1,6 @@
-//! What the user calls an image: text → [`Reference`].
+//! Image references as the user writes them: text → [`Reference`].
 //!
-//! A source and what is meant there: `docker-daemon:REF`, `docker-archive:PATH[:REF]`, `oci-archive:PATH[:REF]`,
+//! A source and an image in it: `docker-daemon:REF`, `docker-archive:PATH[:REF]`, `oci-archive:PATH[:REF]`,
 //! `oci:DIR[:REF]`, `rootfs:DIR`, `docker://REF`; syft's names are aliases. A bare word is what lies at that path if there is
 //! something, else an image of the daemon, else of a registry.
 
@@ -23,20 +23,20 @@ pub enum Reference {
     RootFs(PathBuf),
     /// An image in a registry.
     Registry(String),
-    /// A bare path: what is there says what it is.
+    /// A bare path: its content decides what it is.
     Path { path: PathBuf, select: Option<String> },
     /// A bare name: the daemon's image, else the registry's.
     Name(String),
 }
 
 impl Reference {
-    /// The image's name, where the reference has one.
+    /// The image's name, if the reference has one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Reference::Daemon(name) | Reference::Registry(name) | Reference::Name(name) => Some(name),
             Reference::Archive { select, .. } => select.as_deref(),
             Reference::Path { select, .. } => select.as_deref().filter(|name| name.contains([':', '/'])),
-            // An OCI layout's selector is often a tag alone, and a tag is no name.
+            // An OCI layout's selector is often a bare tag, which is not a name.
             Reference::OciArchive { .. } | Reference::OciDir { .. } | Reference::RootFs(_) => None,
         }
     }
@@ -73,7 +73,7 @@ pub enum ReferenceError {
         "podman's images are reached through its Docker API\n  rdmaprep -H unix:///run/podman/podman.sock … docker-daemon:{0}"
     )]
     Podman(String),
-    #[error("{0:?} is not an image name\n  an image name is lower case, as in registry.example.com/team/image:tag")]
+    #[error("{0:?} is not an image name\n  an image name is lower case, such as registry.example.com/team/image:tag")]
     InvalidName(String),
 }
 

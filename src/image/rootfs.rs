@@ -1,6 +1,6 @@
 //! The root file system of an image as one read-only tree: layers, bottom first → what a container would see.
 //!
-//! Nothing is on disk: a file has its metadata, and its content only where the inspection asked for it
+//! Nothing is on disk: a file has its metadata, and its content only if the inspection requested it
 //! ([`super::layer::Harvest`]). Links are followed inside the tree, never outside.
 
 use super::scan::Scanned;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
-/// What was kept of a regular file.
+/// The part of a regular file that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     /// Metadata only.
@@ -71,7 +71,7 @@ struct Entry {
 pub struct RootFs {
     /// Entry 0 is the root.
     entries: Vec<Entry>,
-    /// Paths whose hard link names a file that is not there.
+    /// Paths whose hard link names a missing file.
     dangling_hard_links: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl RootFs {
                 self.put(path, Node::Dir);
             }
         }
-        // Removals speak of the layers below only, wherever they stand in the archive.
+        // Removals apply only to the layers below, wherever they are in the archive.
         for (path, change) in &layer.changes {
             match change {
                 Change::Whiteout => self.remove(path),
@@ -114,7 +114,7 @@ impl RootFs {
                 Change::Whiteout | Change::Opaque => {}
             }
         }
-        // A link may stand before its target in the archive.
+        // A link may precede its target in the archive.
         for (path, target) in links {
             match self.find(&target).and_then(|at| self.entries[at].node.clone()) {
                 Some(node) => self.put(&path, node),
@@ -132,7 +132,7 @@ impl RootFs {
         }
     }
 
-    /// The directory that a path's object goes into, made where it is missing.
+    /// The directory that will contain a path's object, created if missing.
     fn make_parent(&mut self, parent: &str) -> usize {
         let mut at = 0;
         for (depth, name) in components(parent).enumerate() {
@@ -143,7 +143,7 @@ impl RootFs {
                         let upto = components(parent).take(depth + 1).collect::<Vec<_>>().join("/");
                         match self.resolve(&upto) {
                             Some((target, _)) => target,
-                            // The engine makes the directory that a dangling link stands in the way of.
+                            // The engine creates the directory in place of a dangling link.
                             None => self.add(at, name, Node::Dir),
                         }
                     }
@@ -184,7 +184,7 @@ impl RootFs {
     }
 
     fn empty(&mut self, path: &str) {
-        // A link that stood there is replaced by the layer's directory; what it points to is not touched.
+        // A link there is replaced by the layer's directory; its target is not touched.
         if let Some(at) = self.find(path) {
             self.entries[at].children.clear();
         }
@@ -264,7 +264,7 @@ impl RootFs {
         self.content(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The names in a directory, sorted; empty when it is none.
+    /// The names in a directory, sorted; empty if the path is not a directory.
     pub fn list(&self, path: &str) -> Vec<&str> {
         match self.resolve(path) {
             Some((at, _)) => self.entries[at].children.keys().map(String::as_str).collect(),

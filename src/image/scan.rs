@@ -1,6 +1,6 @@
-//! Finds what a program or library says about itself, while its bytes stream past.
+//! Finds what a program or library states about itself, while its bytes stream past.
 //!
-//! Input: the content of one file, in chunks of any size; output: what stands behind each marker, and the ELF facts. Libraries of several
+//! Input: the content of one file, in chunks of any size; output: the text after each marker, and the ELF facts. Libraries of several
 //! gigabytes pass through here, so nothing but a small window is ever held.
 
 use super::elf::{Elf, ElfReader};
@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 /// Text that precedes a fact inside a binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Marker {
-    /// NCCL's own version line, the one that it prints at start-up.
+    /// The version line that NCCL prints at start-up.
     NcclVersion,
     /// The version node of libibverbs' private symbols; its number is the provider ABI.
     VerbsPrivateAbi,
@@ -46,7 +46,7 @@ pub struct Hit {
 pub struct Scanned {
     /// In order of appearance per marker, without repeats.
     pub hits: Vec<Hit>,
-    /// `None`: the file is no ELF file.
+    /// `None`: the file is not an ELF file.
     pub elf: Option<Elf>,
 }
 

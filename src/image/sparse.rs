@@ -1,7 +1,7 @@
 //! Sparse files as GNU tar writes them in PAX archives (GNU tar manual, "Storing Sparse Files"; versions 0.0, 0.1, 1.0).
 //!
-//! Input: an entry with its PAX records; output: its real name and size, and a reader that puts the holes back. The form
-//! of GNU's own archives is the tar reader's.
+//! Input: an entry with its PAX records; output: its real name and size, and a reader that restores the holes. The tar
+//! reader itself handles the format of GNU's own archives.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ pub struct Sparse {
     pub name: Option<String>,
     /// Real size in bytes.
     pub size: u64,
-    /// Offset and length of the data; `None`: they stand at the start of the entry's content.
+    /// Offset and length of the data; `None`: they are at the start of the entry's content.
     pieces: Option<Vec<(u64, u64)>>,
 }
 
@@ -24,7 +24,7 @@ fn bad(what: &str) -> io::Error {
 }
 
 impl Sparse {
-    /// Reads an entry's PAX records, in order; `None`: it is no sparse file.
+    /// Reads an entry's PAX records, in order; `None`: the file is not sparse.
     pub fn from_records<'a>(records: impl Iterator<Item = (&'a str, &'a str)>) -> io::Result<Option<Sparse>> {
         let (mut name, mut size, mut major, mut pieces) = (None, None, None, Vec::new());
         let mut seen = false;

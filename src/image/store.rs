@@ -1,4 +1,4 @@
-//! Where the parts of an image lie side by side: an archive that can be sought in, or a directory → parts by name.
+//! Random access to the parts of an image: a seekable archive or a directory → parts by name.
 //!
 //! Nothing is unpacked. An archive's entries are listed once, from their headers alone; a part is then a section of the
 //! file, so that several can be read at a time.
@@ -58,7 +58,7 @@ impl Store {
         Ok(Store::Directory(open_directory(&root, "", Links::Inside).map_err(open)?))
     }
 
-    /// A part's content; `None` where there is none of that name.
+    /// A part's content; `None` if no part has that name.
     pub(super) fn part(&self, name: &str) -> Result<Option<Section>, ImageError> {
         match self {
             Store::Archive { file, parts, links } => {
@@ -95,7 +95,7 @@ impl Layout for Store {
     }
 }
 
-/// The same errors for an archive that is streamed and one that is sought in.
+/// Gives a streamed archive and a seekable one the same errors.
 pub(super) fn in_archive(name: &str, source: LayerError) -> ImageError {
     match source {
         LayerError::Io(source) => ImageError::BrokenArchive(source),
@@ -104,7 +104,7 @@ pub(super) fn in_archive(name: &str, source: LayerError) -> ImageError {
     }
 }
 
-/// A header that cannot be read is another thing at the archive's start than in its middle.
+/// An unreadable header means something else at the archive's start than in its middle.
 pub(super) fn broken(at: usize, error: io::Error) -> ImageError {
     match (at, error.kind()) {
         (0, io::ErrorKind::Other | io::ErrorKind::InvalidInput) => ImageError::NotAnArchive,
@@ -112,15 +112,15 @@ pub(super) fn broken(at: usize, error: io::Error) -> ImageError {
     }
 }
 
-/// Where a link of an archive points, as a path in the archive: engine 20.10 stores a layer that several images share
-/// once and links to it.
+/// The target of a link, as a path in the archive: engine 20.10 stores a layer shared by several images once and links
+/// to it.
 pub(super) fn link_target(path: &str, entry: &tar::Entry<'_, impl Read>) -> String {
     let target = entry.link_name_bytes().map(|name| String::from_utf8_lossy(&name).into_owned()).unwrap_or_default();
     let base = path.rsplit_once('/').map_or("", |(base, _)| base);
     if entry.header().entry_type().is_symlink() { join(base, &target) } else { join("", &target) }
 }
 
-/// The name behind links. A link's target may be a link, but not for ever.
+/// The name after following links. A link's target may be a link, up to a limit.
 pub(super) fn follow<'a>(links: &'a HashMap<String, String>, name: &'a str) -> &'a str {
     let mut name = name;
     for _ in 0..8 {
@@ -135,7 +135,7 @@ pub(super) fn follow<'a>(links: &'a HashMap<String, String>, name: &'a str) -> &
 /// Bytes read ahead, as many as some dozen small files of a layer take.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// A part of a file as a stream of its own. Ending early, and a position behind the end, are errors.
+/// A part of a file as a stream. Ending early, and seeking past the end, are errors.
 pub(super) struct Section {
     file: Arc<File>,
     start: u64,

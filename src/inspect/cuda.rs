@@ -1,5 +1,5 @@
 //! The image's CUDA version, with all evidence for it. The driver is the host's: a `libcuda` in the image is a compatibility
-//! library, a stub or a leftover, and says nothing of either.
+//! library, a stub or a leftover, and says nothing about either.
 
 use super::absolute;
 use super::loader::Loader;
@@ -74,8 +74,8 @@ pub fn load_cuda(
     }
 }
 
-/// Every `libcuda.so*` that is a file with something in it: a container with the driver mounted leaves empty files behind
-/// when it is made an image.
+/// Every non-empty `libcuda.so*` file: committing a container that has the driver mounted leaves empty files in the
+/// image.
 fn load_driver_libraries(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>) -> Vec<DriverLibrary> {
     survey
         .files_named(|name| name == "libcuda.so" || name.starts_with("libcuda.so."))

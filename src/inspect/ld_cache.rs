@@ -1,7 +1,7 @@
 //! `/etc/ld.so.cache`: bytes → entries.
 //!
-//! The layout is that of glibc's `sysdeps/generic/dl-cache.h`: `glibc-ld.so.cache1.1`, which ldconfig wrote alone since 2.32 and
-//! behind an old-format part (`ld.so-1.7.0`) before. The input is whatever the image holds: every length is checked.
+//! The layout is that of glibc's `sysdeps/generic/dl-cache.h`: `glibc-ld.so.cache1.1`, which ldconfig writes alone since 2.32 and
+//! wrote after an old-format part (`ld.so-1.7.0`) before. The input is untrusted: every length is checked.
 
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 /// Bytes before the entries of the old part, and per entry.
@@ -28,12 +28,12 @@ pub struct CacheEntry {
     pub name: String,
     /// Absolute.
     pub path: String,
-    /// It lies in a `glibc-hwcaps` directory: only some processors get it.
+    /// The library is in a `glibc-hwcaps` directory: only some processors get it.
     pub for_some_processors: bool,
 }
 
 impl CacheEntry {
-    /// Whether a process of this architecture (Go's name) takes the entry.
+    /// Whether a process of this architecture (Go's name) uses the entry.
     pub fn fits(&self, architecture: &str) -> bool {
         match architecture {
             "amd64" => self.flags == FLAGS_AMD64,
@@ -46,7 +46,7 @@ impl CacheEntry {
 /// Why a cache cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    #[error("it does not begin as a loader cache")]
+    #[error("it does not start like a loader cache")]
     Magic,
     #[error("it has only the format that glibc before 2.2 wrote")]
     OldFormat,
@@ -54,14 +54,14 @@ pub enum CacheError {
     BigEndian,
     #[error("it ends within its {0}")]
     Truncated(&'static str),
-    #[error("it says that it has {0} entries")]
+    #[error("it claims to have {0} entries")]
     TooManyEntries(u32),
 }
 
 /// Reads a cache, in its own order, which is the loader's.
 ///
 /// # Errors
-/// It is no cache, or one that is cut or damaged.
+/// The input is not a cache, or it is truncated or damaged.
 pub fn parse_cache(bytes: &[u8]) -> Result<Vec<CacheEntry>, CacheError> {
     let cache = new_part(bytes)?;
     let header = cache.get(..NEW_HEADER).ok_or(CacheError::Truncated("header"))?;

@@ -6,7 +6,7 @@ use crate::facts::LibraryFacts;
 use crate::image::elf::{Dynamic, Elf};
 use crate::image::rootfs::{Kept, Node};
 
-/// All of them, by path.
+/// The ELF facts of every library, by path.
 pub fn load_libraries(survey: &Survey<'_>) -> Vec<LibraryFacts> {
     let mut libraries = Vec::new();
     for (path, node) in survey.named() {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CACHE: &str = "etc/ld.so.cache";
 
-/// Names that matter here and that programs open: which file each gives is a fact.
+/// Library names that programs open and that matter here: the facts record which file each resolves to.
 pub const NAMES: [&str; 7] = [
     "libibverbs.so",
     "libibverbs.so.1",
@@ -42,10 +42,10 @@ pub enum How {
     LibraryPath(String),
     Runpath,
     Cache,
-    /// Only by a cache that is yet to be written, from this file.
+    /// Only by a cache that is not yet written, from this file.
     Config(String),
     Default,
-    /// It was asked for by path.
+    /// The caller named the library by path.
     Path,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Loader<'a> {
         self.find_for(name, &[])
     }
 
-    /// The same, called from a library in a process: `chain` has that library, the one that loaded it, and so on up to the
+    /// The file that `dlopen(name)` gives in a library: `chain` has that library, the one that loaded it, and so on up to the
     /// program, as real paths without leading slash. Every RPATH of the chain counts, and the RUNPATH of the first alone.
     pub fn find_for(&self, name: &str, chain: &[&str]) -> Option<Found> {
         if name.contains('/') {
@@ -150,7 +150,7 @@ impl<'a> Loader<'a> {
         self.system_file(name).or_else(|| self.next_system_file(name))
     }
 
-    /// By cache and default directories, as they are.
+    /// Searches the cache and the default directories as they are.
     fn system_file(&self, name: &str) -> Option<Found> {
         if let Cache::Read(entries) = &self.cache {
             let fitting = entries.iter().filter(|entry| entry.name == name && entry.fits(&self.architecture));
@@ -163,7 +163,7 @@ impl<'a> Loader<'a> {
         Some(Found { path: found, how: How::Default })
     }
 
-    /// By the cache that ldconfig would write now.
+    /// Searches the cache that ldconfig would write now.
     fn next_system_file(&self, name: &str) -> Option<Found> {
         let configured = self.configured.iter().find_map(|directory| {
             let path = self.indexed(&directory.path, name)?;
@@ -196,7 +196,7 @@ impl<'a> Loader<'a> {
         })
     }
 
-    /// The SONAME of a library, where it is known.
+    /// The SONAME of a library, if known.
     fn soname(&self, path: &str) -> Option<&str> {
         scanned(self.fs, path)?.elf.as_ref()?.known()?.soname.as_deref()
     }
@@ -205,7 +205,7 @@ impl<'a> Loader<'a> {
         self.library(&format!("{directory}/{name}"))
     }
 
-    /// The real path, where it is a file that this architecture's loader takes; it passes over foreign ones.
+    /// The real path, if it is a file that this architecture's loader accepts; the loader skips foreign ones.
     fn library(&self, path: &str) -> Option<String> {
         match self.fs.get(path)? {
             Node::File { .. } => {}
@@ -232,7 +232,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Puts in what the loader puts in for `$ORIGIN`, `$LIB` and `$PLATFORM` (ld.so(8)).
+    /// Expands `$ORIGIN`, `$LIB` and `$PLATFORM` as the loader does (ld.so(8)).
     fn expand(&self, element: &str, path: &str) -> String {
         let origin = absolute(path.rsplit_once('/').map_or("", |(directory, _)| directory));
         let (machine, triplet) = names_of(&self.architecture);
@@ -277,7 +277,7 @@ impl<'a> Loader<'a> {
         Some(format!("/{CACHE} has {}", entry.path))
     }
 
-    /// Everything as data.
+    /// All loader facts.
     pub fn facts(&self) -> LoaderFacts {
         let answers = NAMES.iter().filter_map(|name| {
             let now = self.library_path.iter().find_map(|directory| self.in_directory(directory, name));
@@ -322,7 +322,7 @@ impl<'a> Loader<'a> {
         self.library(path).as_deref().map(absolute)
     }
 
-    /// Files that the cache names and the image does not have.
+    /// Files that the cache names and the image lacks.
     fn gone(&self) -> Vec<String> {
         let Cache::Read(entries) = &self.cache else { return Vec::new() };
         let gone: BTreeSet<&String> = entries
@@ -333,7 +333,7 @@ impl<'a> Loader<'a> {
         gone.into_iter().take(MAX_GONE).cloned().collect()
     }
 
-    /// Configured directories of which the cache knows nothing, and libraries of interest in them that it does not know.
+    /// Configured directories missing from the cache, and libraries of interest in them that the cache lacks.
     fn unindexed(&self) -> Vec<String> {
         let Cache::Read(entries) = &self.cache else { return Vec::new() };
         let parents: BTreeSet<&str> = entries.iter().filter_map(|entry| Some(entry.path.rsplit_once('/')?.0)).collect();
@@ -432,7 +432,7 @@ mod tests {
         let loader = |fixture: &Fixture| fixture.facts().loader.program_loader;
         let mut fixture = Fixture::good();
         assert_eq!(loader(&fixture), None);
-        // musl's own is none.
+        // musl's own is not one.
         fixture.library("lib/ld-musl-x86_64.so.1", &Library::new("libc.musl-x86_64.so.1"));
         assert_eq!(loader(&fixture), None);
         fixture.link("lib64/ld-linux-x86-64.so.2", "../lib/x86_64-linux-gnu/ld-2.31.so");
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(ask(&fixture, Some(TORCH), None), Some(old.clone()));
         fixture.library(TORCH, &torch.clone().rpath("${ORIGIN}/../../nvidia/nccl/lib"));
         assert_eq!(ask(&fixture, Some(TORCH), None), Some((wheel.clone(), How::Rpath)));
-        // A RUNPATH beside it turns the RPATH off.
+        // A RUNPATH turns the RPATH off.
         fixture.library(TORCH, &torch.clone().rpath("$ORIGIN/../../nvidia/nccl/lib").runpath("/nowhere"));
         assert_eq!(ask(&fixture, Some(TORCH), None), Some(old.clone()));
         // The program's RPATH counts too, as conda's python has one.

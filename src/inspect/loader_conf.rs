@@ -11,7 +11,7 @@ const MAX_FILES: usize = 256;
 /// One directory and the file that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigDirectory {
-    /// Absolute, as it is written.
+    /// Absolute, as written.
     pub path: String,
     /// Absolute path of the file.
     pub from: String,
@@ -22,7 +22,7 @@ pub fn wants(path: &str) -> bool {
     path == CONF || (path.starts_with("etc/ld.so.conf.d/") && path.ends_with(".conf"))
 }
 
-/// The directories in order, and what stood in the way of reading them.
+/// The directories in order, and the problems met while reading them.
 pub fn load_conf(fs: &RootFs) -> (Vec<ConfigDirectory>, Vec<String>) {
     let mut reading = Reading { fs, files: 0, directories: Vec::new(), problems: Vec::new() };
     if fs.exists(CONF) {
@@ -78,8 +78,8 @@ impl Reading<'_> {
     }
 }
 
-/// Files of one directory that match a pattern of names, sorted as glob(3) sorts; relative patterns start in the directory of
-/// the file that has them.
+/// Files of one directory that match a glob pattern, sorted as by glob(3); relative patterns start in the directory of
+/// the file that contains them.
 fn glob(fs: &RootFs, pattern: &str, including: &str) -> Vec<String> {
     let here = including.rsplit_once('/').map_or("", |(directory, _)| directory);
     let pattern = if pattern.starts_with('/') { pattern.to_owned() } else { format!("{here}/{pattern}") };

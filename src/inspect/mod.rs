@@ -1,6 +1,6 @@
-//! [`Image`] → [`ImageFacts`]: reads what is there, judges nothing.
+//! [`Image`] → [`ImageFacts`]: reads what exists, judges nothing.
 //!
-//! Each part says which files it needs while the layers stream past ([`harvest`]), and reads them from the merged tree
+//! Each part declares which files it needs while the layers stream past ([`harvest`]), and reads them from the merged tree
 //! afterwards.
 
 mod cuda;
@@ -29,12 +29,12 @@ use crate::image::rootfs::RootFs;
 use crate::image::{ConfigFile, Image};
 use std::collections::BTreeSet;
 
-/// Why an image that was read cannot be understood.
+/// Why an image cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     #[error("package database /{path} cannot be read: {problem}")]
     Database { path: String, problem: String },
-    #[error("/{0} is larger than the {limit} that the inspection reads", limit = crate::units::Bytes(crate::image::layer::MAX_CONTENT_BYTES))]
+    #[error("/{0} is larger than the limit of {limit}", limit = crate::units::Bytes(crate::image::layer::MAX_CONTENT_BYTES))]
     TooLarge(String),
 }
 
@@ -60,10 +60,10 @@ pub fn harvest(path: &str, _size_bytes: u64) -> Want {
     }
 }
 
-/// Reads all facts. `reference` is what the user asked for, with its source.
+/// Reads all facts. `reference` is what the user wrote, with its source.
 ///
 /// # Errors
-/// A database or file that is there and cannot be read: never taken for "not there".
+/// A database or file exists and cannot be read: that is never mistaken for "missing".
 pub fn inspect(image: &Image, reference: String) -> Result<ImageFacts, InspectError> {
     let fs = &image.rootfs;
     let architecture = image.config.architecture.clone();
@@ -131,7 +131,7 @@ fn load_distro(fs: &RootFs) -> Option<Distro> {
         .or_else(|| RELEASE_FILES[2..].iter().filter_map(read).find_map(|text| distro::parse_release_line(&text)))
 }
 
-/// `/bin/sh`, which every `RUN` line and most entrypoints start.
+/// `/bin/sh`, which runs every `RUN` line and most entrypoints.
 fn load_shell(fs: &RootFs) -> Option<String> {
     let is_file = matches!(fs.get("bin/sh"), Some(crate::image::rootfs::Node::File { .. }));
     is_file.then(|| absolute("bin/sh"))
@@ -161,7 +161,7 @@ fn config_facts(file: &ConfigFile) -> ConfigFacts {
     }
 }
 
-/// A path as people write it.
+/// A path in its usual form, with a leading slash.
 fn absolute(path: &str) -> String {
     format!("/{path}")
 }

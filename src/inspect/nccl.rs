@@ -11,7 +11,7 @@ use crate::image::scan::Marker;
 use crate::versions::{nccl_built_for_cuda, parse_nccl_version};
 use std::collections::BTreeMap;
 
-/// What consumers ask for.
+/// The name that consumers open.
 const SONAME: &str = "libnccl.so.2";
 /// Where the wheel of NCCL lies in a directory of python packages. In the wheels of torch 2.1.2, 2.2.0 to 2.2.2, 2.3.1, 2.4.0,
 /// 2.6.0, 2.8.0 and 2.11.0 an RPATH leads there (`$ORIGIN/../../nvidia/nccl/lib`, measured), which `LD_LIBRARY_PATH` does not
@@ -25,7 +25,7 @@ pub fn wants_markers(path: &str) -> bool {
     is_carrier_name(name) || is_plugin_name(name)
 }
 
-/// libnccl itself, and torch's CUDA library, into which some builds link NCCL. Net plugins (`libnccl-net.so`) are no NCCL.
+/// libnccl itself, and torch's CUDA library, into which some builds link NCCL. Net plugins (`libnccl-net.so`) do not count.
 fn is_carrier_name(name: &str) -> bool {
     is_nccl_name(name) || is_torch_name(name)
 }
@@ -77,13 +77,13 @@ pub fn load_nccl(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: 
 /// it was built for (`VERSION_STRING` in NCCL's `src/init.cc`), else in another text that has a version there.
 fn version_line<'a>(fs: &'a RootFs, path: &str) -> Option<&'a str> {
     let hits = hits(fs, path).unwrap_or_default().iter().filter(|hit| hit.marker == Marker::NcclVersion);
-    // The format string `NCCL version %d.%d.%d` is in some builds, too.
+    // Some builds contain the format string `NCCL version %d.%d.%d`, too.
     let lines = || hits.clone().map(|hit| hit.tail.as_str()).filter(|tail| parse_nccl_version(tail).is_some());
     lines().find(|tail| nccl_built_for_cuda(tail).is_some()).or_else(|| lines().next())
 }
 
 /// Whether a library of torch has NCCL's code in it: it holds NCCL's banner, and does not ask the loader for libnccl.
-/// torch 2.10 and later say `requires NCCL version 2.27.0 or later`, which is no banner.
+/// torch 2.10 and later contain `requires NCCL version 2.27.0 or later`, which is not a banner.
 fn is_linked_in(fs: &RootFs, path: &str, line: Option<&str>) -> bool {
     let has_banner = line.is_some_and(|line| nccl_built_for_cuda(line).is_some());
     has_banner && !needs_nccl(fs, path)
@@ -109,7 +109,7 @@ fn kind(survey: &Survey<'_>, path: &str, directories: &[String]) -> NcclKind {
     }
 }
 
-/// Who gets which copy: every torch, vLLM where a variable speaks for it, and programs in general, in that order.
+/// The copy that each consumer gets: every torch, vLLM if a variable names one for it, and programs in general, in that order.
 pub fn load_consumers(
     fs: &RootFs,
     survey: &Survey<'_>,
@@ -175,7 +175,7 @@ fn describe(how: &How) -> String {
 }
 
 impl NcclConsumer {
-    /// Notes the copy that `LD_LIBRARY_PATH` hides.
+    /// Records the copy that `LD_LIBRARY_PATH` hides.
     fn hiding(self, found: Option<&Found>, instead: Option<Found>) -> NcclConsumer {
         let by_variable = matches!(found, Some(Found { how: How::LibraryPath(_), .. }));
         let instead_of = instead
@@ -190,13 +190,13 @@ struct Search<'a> {
     survey: &'a Survey<'a>,
     loader: &'a Loader<'a>,
     config: &'a ConfigFacts,
-    /// The same loader without `LD_LIBRARY_PATH`.
+    /// The loader without `LD_LIBRARY_PATH`.
     without: Loader<'a>,
     preload: Option<Found>,
 }
 
 impl Search<'_> {
-    /// Every torch: by its CUDA library, or by the wheel of NCCL alone, which is there for it.
+    /// Every torch, found by its CUDA library or by the NCCL wheel that it depends on.
     fn torches(&self, copies: &[NcclCopy]) -> Vec<NcclConsumer> {
         // Some builds have the CUDA part in several libraries: `libtorch_cuda.so`, `libtorch_cuda_cpp.so`, …
         let mut builds: BTreeMap<String, Vec<String>> = BTreeMap::new();

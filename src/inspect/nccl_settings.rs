@@ -11,7 +11,7 @@ use crate::nccl_settings::parse_conf;
 const SYSTEM_FILE: &str = "etc/nccl.conf";
 const USER_FILE: &str = ".nccl.conf";
 const PASSWD: &str = "etc/passwd";
-/// Names the user's file; NCCL 2.23 and later know it.
+/// The variable that names the user's file; NCCL 2.23 and later read it.
 const CONF_FILE: &str = "NCCL_CONF_FILE";
 
 /// Whether the content of a path is needed here. Which file `NCCL_CONF_FILE` names is not known while the layers pass, so every
@@ -39,7 +39,7 @@ pub fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Ve
     names.sort_unstable();
     names.dedup();
     for name in names {
-        // The images' own variable for the version is none of NCCL's settings.
+        // The variable in which images state the version is not one of NCCL's settings.
         if let Some(value) = config.env(name).filter(|_| name != "NCCL_VERSION") {
             add(name, value, "Env");
         }
@@ -59,7 +59,7 @@ pub fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Ve
     (settings, unread)
 }
 
-/// The home directory of the user that processes start as, by `/etc/passwd`.
+/// The home directory of the user that processes run as, from `/etc/passwd`.
 fn home(fs: &RootFs, config: &ConfigFacts) -> Option<String> {
     let user = config.user.split(':').next().unwrap_or_default();
     let user = if user.is_empty() { "root" } else { user };
@@ -99,7 +99,7 @@ mod tests {
         fixture.file("home/t/.nccl.conf", "NCCL_DEBUG=VERSION\n");
         fixture.config["User"] = "1000:1000".into();
         assert_eq!(of(&fixture, "NCCL_DEBUG"), found("VERSION", "/home/t/.nccl.conf"));
-        // A file that is named takes the place of the one at home.
+        // An explicitly named file replaces the one in the home directory.
         fixture.env("NCCL_CONF_FILE", "/opt/nccl-site.conf").file("opt/nccl-site.conf", "NCCL_NET=IB\n");
         assert_eq!(of(&fixture, "NCCL_DEBUG"), found("WARN", "/etc/nccl.conf"));
         assert_eq!(of(&fixture, "NCCL_NET"), found("IB", "/opt/nccl-site.conf"));

@@ -1,4 +1,4 @@
-//! What Mellanox OFED or DOCA left behind: packages, apt sources and keys, directories, loader configuration.
+//! Residue of Mellanox OFED or DOCA: packages, apt sources and keys, directories, loader configuration.
 
 use super::loader::Loader;
 use super::survey::Survey;
@@ -83,7 +83,7 @@ pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<
     paths.iter().filter_map(|path| parse_source(path, &fs.text(path)?, |address| is_wanted(path, address))).collect()
 }
 
-/// Reads one apt source file, one-line or deb822 style. `None`: it names no wanted repository.
+/// Reads one apt source file, one-line or deb822 style. `None`: no entry is wanted.
 fn parse_source(path: &str, text: &str, is_wanted: impl Fn(&str) -> bool) -> Option<AptSource> {
     let entries: Vec<String> = if path.ends_with(".sources") {
         text.split("\n\n").map(|p| p.trim().to_owned()).filter(|p| p.contains("URIs:")).collect()
@@ -96,7 +96,7 @@ fn parse_source(path: &str, text: &str, is_wanted: impl Fn(&str) -> bool) -> Opt
     (!ofed.is_empty()).then(|| AptSource { path: absolute(path), lines: ofed, shared: !other.is_empty() })
 }
 
-/// The words of a source entry that say where the repository is; a key's path in `signed-by` does not.
+/// The words of a source entry that give the repository's location; a key's path in `signed-by` is not one.
 fn is_address(word: &str) -> bool {
     word.contains(":/") && !word.contains("signed-by=")
 }
@@ -107,7 +107,7 @@ fn load_keys(fs: &RootFs, sources: &[AptSource]) -> Vec<String> {
         for name in fs.list(dir) {
             let path = format!("{dir}/{name}");
             let named = names_ofed_repository(name) || name.to_ascii_lowercase().contains("doca");
-            // The owner's name stands in a binary key as plain text.
+            // A binary key contains its owner's name as plain text.
             let owned = || fs.content(&path).is_some_and(|bytes| contains_ignoring_case(bytes, b"mellanox"));
             if named || owned() {
                 keys.insert(absolute(&path));
@@ -142,7 +142,7 @@ fn contains_ignoring_case(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-/// Whether a file lies in an installation of OFED, DOCA or HPC-X.
+/// Whether a file is part of an installation of OFED, DOCA or HPC-X.
 pub fn is_ofed_path(path: &str) -> bool {
     let directories = path.rsplit_once('/').map_or("", |(directory, _)| directory);
     path.starts_with("opt/mellanox/")
@@ -151,7 +151,7 @@ pub fn is_ofed_path(path: &str) -> bool {
 
 /// Names of installers and of trees that were unpacked from one: `MLNX_OFED_LINUX-23.10-…`, `mlnx-ofed-…`, `ofed`, `ofed-4.6`.
 pub fn is_ofed_directory(name: &str) -> bool {
-    // Asked of every directory: no lower-case copy of most.
+    // This runs for every directory, so most are not copied to lower case.
     if !name.starts_with(['m', 'M', 'o', 'O']) {
         return false;
     }

@@ -6,14 +6,14 @@ use super::survey::Survey;
 use crate::facts::{PackageFacts, PackageManager, SizeByOrigin};
 use crate::image::rootfs::{Node, RootFs};
 
-/// What a path alone says of its origin.
+/// The origin that a path alone reveals.
 #[derive(PartialEq, Eq)]
 enum Class {
     Nccl,
     Ofed,
     Cuda,
     Python,
-    /// Of a package, or of nobody.
+    /// The file belongs to a package, or to none.
     Rest,
 }
 
@@ -32,7 +32,7 @@ fn class(survey: &Survey<'_>, path: &str) -> Class {
     }
 }
 
-/// Sums the sizes up.
+/// Sums up the sizes.
 pub fn load_size(fs: &RootFs, survey: &Survey<'_>, packages: &PackageFacts) -> SizeByOrigin {
     let mut size = SizeByOrigin::default();
     let mut rest = 0;

@@ -1,10 +1,10 @@
-//! Communication stacks beside OFED that images bring for other clouds: HPC-X, EFA, and the variables that speak of them.
+//! Communication stacks other than OFED that images carry for other clouds: HPC-X, EFA, and the variables that refer to them.
 
 use super::{absolute, loader_conf};
 use crate::facts::{ConfigFacts, Stack};
 use crate::image::rootfs::{Node, RootFs};
 
-/// Directories, and whose they are (NGC images; AWS's EFA installer).
+/// Directories and their owners (NGC images; AWS's EFA installer).
 const DIRECTORIES: [(&str, &str); 4] =
     [("opt/hpcx", "hpcx"), ("opt/amazon/efa", "efa"), ("opt/amazon/openmpi", "efa"), ("opt/amazon/ofi-nccl", "efa")];
 /// Links that NGC images make into HPC-X.
@@ -17,7 +17,7 @@ const VARIABLES: [(&str, &str); 5] = [
     ("EFA_VERSION", "efa"),
 ];
 
-/// What is there, by name and evidence.
+/// The stacks found, by name and evidence.
 pub fn load_stacks(fs: &RootFs, config: &ConfigFacts) -> Vec<Stack> {
     let mut stacks = Vec::new();
     let mut add =

@@ -8,7 +8,7 @@ use crate::image::rootfs::{Kept, Node, RootFs};
 /// The directory that makes another one a conda environment.
 const CONDA_META: &str = "conda-meta";
 
-/// Objects whose names some part asks for.
+/// Objects whose names some part needs.
 pub struct Survey<'a> {
     /// In walking order; links are links.
     named: Vec<(String, &'a Node)>,
@@ -25,7 +25,7 @@ impl<'a> Survey<'a> {
             match node {
                 Node::Dir if name == CONDA_META => {
                     let environment = path.strip_suffix(CONDA_META).unwrap_or(path);
-                    // The root itself is no environment.
+                    // The root itself is not an environment.
                     survey.conda.extend((!environment.is_empty()).then(|| environment.to_owned()));
                 }
                 _ if is_of_interest(name, node) => survey.named.push((path.to_owned(), node)),
@@ -47,13 +47,13 @@ impl<'a> Survey<'a> {
         files.map(|(path, _)| path.to_owned()).collect()
     }
 
-    /// Whether a path lies in a conda environment.
+    /// Whether a path is in a conda environment.
     pub fn is_in_conda(&self, path: &str) -> bool {
         self.conda.iter().any(|environment| path.starts_with(environment))
     }
 }
 
-/// Libraries, what was looked into, and the few names that say something by themselves.
+/// Libraries, inspected files, and the few names that are evidence by themselves.
 fn is_of_interest(name: &str, node: &Node) -> bool {
     match node {
         Node::File { kept: Kept::Hits(_), .. } => true,

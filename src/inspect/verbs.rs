@@ -1,6 +1,6 @@
 //! libibverbs, its providers and their configuration.
 //!
-//! libibverbs opens `libibverbs/lib<driver>-rdmav<N>.so` beside itself for every `driver` line in `/etc/libibverbs.d`; N
+//! libibverbs opens `libibverbs/lib<driver>-rdmav<N>.so` in its own directory for every `driver` line in `/etc/libibverbs.d`; N
 //! is the ABI of its own build (rdma-core `libibverbs/CMakeLists.txt`, `dynamic_driver.c`).
 
 use super::loader::Loader;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const DRIVER_DIR: &str = "etc/libibverbs.d";
 /// Written by rdmaprep's own swap.
 const PIN_FILE: &str = "etc/apt/preferences.d/erdma";
-/// The same of an rpm image: lists of dnf's and yum's versionlock.
+/// The pins of an rpm image: lists of dnf's and yum's versionlock.
 const LOCK_FILES: [&str; 2] = ["etc/dnf/plugins/versionlock.list", "etc/yum/pluginconf.d/versionlock.list"];
 const DEVINFO: &str = "usr/bin/ibv_devinfo";
 
@@ -139,7 +139,7 @@ fn place(survey: &Survey<'_>, path: &str, directories: &[String]) -> VerbsPlace 
     }
 }
 
-/// What was found in a binary; `None` when it is not there.
+/// What was found in a binary; `None` if it was not found.
 pub fn scanned<'a>(fs: &'a RootFs, path: &str) -> Option<&'a Scanned> {
     match fs.get(path)? {
         Node::File { kept: Kept::Hits(scanned), .. } => Some(scanned),
@@ -147,7 +147,7 @@ pub fn scanned<'a>(fs: &'a RootFs, path: &str) -> Option<&'a Scanned> {
     }
 }
 
-/// The markers found in a binary; `None` when it is not there.
+/// The markers found in a binary; `None` if it does not exist.
 pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
     scanned(fs, path).map(|scanned| scanned.hits.as_slice())
 }
@@ -171,7 +171,7 @@ fn load_pins(fs: &RootFs) -> BTreeMap<String, String> {
     pins
 }
 
-/// Package → version of the entries that rdmaprep wrote into a list of versionlock: above each stands what it is for.
+/// Package → version of the entries that rdmaprep wrote into a versionlock list: a comment above each gives its purpose.
 fn parse_locks(text: &str) -> BTreeMap<String, String> {
     let said = text.lines().filter_map(|line| line.strip_prefix("# rdmaprep: ")?.split_once(' '));
     said.map(|(name, version)| (name.to_owned(), version.trim().to_owned())).collect()
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(parse_driver_file("drivers erdma\n"), None);
     }
 
-    /// Of a lock that somebody else set nobody says where the package came from.
+    /// A lock set by somebody else does not say where the package came from.
     #[test]
     fn locks() {
         let text = "# Added lock on Mon\nlibnccl-0:2.21.5-1.*\n# rdmaprep: libibverbs 44.1-2\nlibibverbs-0:44.1-2.*\n";

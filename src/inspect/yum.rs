@@ -5,7 +5,7 @@ use crate::facts::YumRepo;
 use crate::image::rootfs::RootFs;
 
 const DIRECTORIES: [&str; 2] = ["etc/yum.repos.d", "etc/zypp/repos.d"];
-/// Keys that say where a repository is (dnf.conf(5), "Repo options").
+/// Keys that give a repository's location (dnf.conf(5), "Repo options").
 const ADDRESS_KEYS: [&str; 3] = ["baseurl", "mirrorlist", "metalink"];
 
 /// Whether the content of a path is needed here.

@@ -1,8 +1,8 @@
 //! The command line of arena. Pure.
 //!
 //! Source: kubeflow/arena 0.15.5 at e30882c1, `pkg/argsbuilder/submit*.go` (flags) and `charts/{mpijob,pytorchjob}` (what
-//! becomes of them). The charts put the command into YAML as it is, and values of variables between double quotes: both are
-//! written here so that YAML gives back what was meant.
+//! becomes of them). The charts put the command into YAML verbatim, and values of variables between double quotes: both
+//! are escaped here so that YAML gives back the original.
 
 use super::Job;
 use super::document::{yaml_escape, yaml_scalar};
@@ -13,10 +13,10 @@ use super::settings::{self, variables};
 use super::spec::{JobError, JobSpec};
 use crate::shell::shell_join;
 
-/// `pkg/util/validate.go`, `JobMaxLength`; 14 less than a label has.
+/// `pkg/util/validate.go`, `JobMaxLength`; 14 less than the limit of a label.
 const NAME_ROOM: usize = 14;
 
-/// The resource that `--rdma` asks for, and the capability that comes with it alone.
+/// The resource that `--rdma` requests, and the capability that only this flag adds.
 const RDMA_FLAG_RESOURCE: &str = "rdma/hca";
 
 /// What is submitted.
@@ -29,7 +29,7 @@ pub enum ArenaKind {
 /// The line that submits the job.
 ///
 /// # Errors
-/// The target has no device plugin, the name is too long, arena lacks an option for what is asked, or the command is not for
+/// The target has no device plugin, the name is too long, arena lacks an option for a setting, or the command is not for
 /// mpirun.
 pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
     let resource = device_resource(spec)?;
@@ -49,7 +49,7 @@ pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
         Some(value) => format!("--{flag}={value}"),
         None => format!("--{flag}"),
     }));
-    // The chart of mpijob writes a device's limit only where there are GPUs, which there always are here.
+    // The mpijob chart writes a device's limit only if there are GPUs, which is always the case here.
     words.push(if has_rdma_flag { "--rdma".to_owned() } else { format!("--device={resource}=1") });
     for (name, value) in variables(spec) {
         words.push(format!("--env={name}={}", yaml_escape(&escape_dollars(&value))));
@@ -69,8 +69,8 @@ fn subcommand(kind: ArenaKind) -> &'static str {
     }
 }
 
-/// Flags without those of devices and variables. A switch stands alone: `--hostNetwork true` would make `true` the beginning of
-/// the command.
+/// Flags other than those of devices and variables. A switch takes no value: `--hostNetwork true` would make `true` the
+/// beginning of the command.
 fn flags(spec: &JobSpec, kind: ArenaKind) -> Vec<(&'static str, Option<String>)> {
     let mut flags = vec![
         ("name", Some(spec.name.clone())),
@@ -96,21 +96,21 @@ fn notes(spec: &JobSpec, kind: ArenaKind, has_rdma_flag: bool) -> Vec<String> {
     notes.extend(note_of_controller(spec));
     if !has_rdma_flag {
         notes.push(
-            "not --rdma, which asks for rdma/hca: nothing offers that on ACK, and the job would wait for ever"
+            "not --rdma, which requests rdma/hca: nothing offers that on ACK, and the job would wait forever"
                 .to_owned(),
         );
         notes.push(
-            "arena gives IPC_LOCK only with --rdma; here all depends on the nodes' limit of locked memory\n  \
-             LimitMEMLOCK=infinity in containerd.service, or --for mpijob or pytorchjob, which ask for IPC_LOCK"
+            "arena gives IPC_LOCK only with --rdma; here everything depends on the nodes' limit of locked memory\n  \
+             LimitMEMLOCK=infinity in containerd.service, or --for mpijob or pytorchjob, which request IPC_LOCK"
                 .to_owned(),
         );
     }
     match kind {
         ArenaKind::MpiJob => {
             notes.push(mpirun::note(spec, Launcher::OnHostNetwork));
-            // One template of `charts/mpijob` is the launcher's and the workers'.
+            // Launcher and workers share one template in `charts/mpijob`.
             notes.push(
-                "arena puts the launcher on the hosts' network, too: where it finds a worker under an address of its own host, \
+                "arena puts the launcher on the host network too: if it finds a worker at an address of its own host, \
                  mpirun starts that worker's processes in the launcher, which was given no devices\n  --for mpijob, whose \
                  launcher has an address of its own"
                     .to_owned(),
@@ -129,7 +129,7 @@ fn notes(spec: &JobSpec, kind: ArenaKind, has_rdma_flag: bool) -> Vec<String> {
             }
         }
     }
-    notes.push("arena starts the command in /root and not in the image's own directory".to_owned());
+    notes.push("arena starts the command in /root, not in the image's own directory".to_owned());
     notes.extend(settings::notes(spec));
     notes
 }
@@ -140,7 +140,7 @@ mod tests {
     use crate::job::spec::tests::{command, spec, variable};
     use crate::targets::by_id;
 
-    /// Flags of `arena submit mpijob` and `pytorchjob` (0.15.5, e30882c1) with Go's type of each; the first list is of both.
+    /// Flags of `arena submit mpijob` and `pytorchjob` (0.15.5, e30882c1) with Go's type of each; the first list is common to both.
     const COMMON: [(&str, &str); 10] = [
         ("name", "string"),
         ("image", "string"),
@@ -157,7 +157,7 @@ mod tests {
     const OF_PYTORCHJOB: [(&str, &str); 4] =
         [("cpu", "string"), ("memory", "string"), ("share-memory", "string"), ("nproc-per-node", "string")];
 
-    /// A spec with everything that arena can be told.
+    /// A spec with everything that arena supports.
     fn full(kind: ArenaKind, target: &str) -> JobSpec {
         let mut spec = spec();
         spec.target = by_id(target).unwrap();
@@ -187,7 +187,7 @@ mod tests {
                     let Some(flag) = word.strip_prefix("--") else { continue };
                     let (flag, value) = flag.split_once('=').map_or((flag, None), |(flag, value)| (flag, Some(value)));
                     let known = COMMON.iter().chain(own).find(|(name, _)| *name == flag);
-                    let (_, kind) = known.unwrap_or_else(|| panic!("{flag} is no flag of arena: {text}"));
+                    let (_, kind) = known.unwrap_or_else(|| panic!("{flag} is not a flag of arena: {text}"));
                     match *kind {
                         "bool" => assert_eq!(value, None, "{flag}"),
                         "int" => assert!(value.unwrap().parse::<u32>().is_ok(), "{flag}"),
@@ -220,7 +220,7 @@ mod tests {
              --namespace=team --cpu=4 --memory=16Gi --share-memory=64Gi --nproc-per-node=8 --toleration=all --hostNetwork \
              --rdma --env=NCCL_DEBUG=INFO '--env=A=b c' 'torchrun train.py'\n"
         );
-        // Only torchrun takes it: of another command there is one on each host.
+        // Only torchrun uses it: any other command runs once on each host.
         spec.workload = command(&["python", "train.py"]);
         let text = command_line(&spec, ArenaKind::PytorchJob).unwrap().text;
         assert!(!text.contains("nproc-per-node"), "{text}");

@@ -1,6 +1,6 @@
 //! The `docker run` lines of one host. Pure.
 //!
-//! Two of them: what the job needs and no more, and what the vendor's page has, with the job's variables and GPUs. They are for
+//! There are two: one with least privilege, and the vendor's own line with the job's variables and GPUs. They work in
 //! any POSIX shell.
 
 use super::Job;
@@ -15,13 +15,13 @@ use crate::launch::spec::{IPC_LOCK, NETWORK, RDMA_CM, RDMA_DIRECTORY, ulimits};
 use crate::nccl_settings::InterfaceFilter;
 use crate::shell::shell_join;
 
-/// In bytes; what public guides on eRDMA start containers with (`--shm-size=8g`).
+/// In bytes; the value in public guides on eRDMA (`--shm-size=8g`).
 const SHARED_MEMORY: u64 = 8 << 30;
 
-/// Nodes of RDMA devices that the container gets.
+/// RDMA device nodes that the container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RdmaNodes {
-    /// Those of the host on which the line is run, which its shell finds.
+    /// The nodes of the host on which the line is run, found by its shell.
     AllOfTheHost,
     /// Paths.
     These {
@@ -32,13 +32,13 @@ pub enum RdmaNodes {
 }
 
 impl RdmaNodes {
-    /// The nodes of so many NICs, which the kernel numbers from 0.
+    /// The nodes of this many NICs, which the kernel numbers from 0.
     pub fn of_nics(count: u32) -> RdmaNodes {
         let paths = (0..count).map(|number| format!("{RDMA_DIRECTORY}/uverbs{number}")).collect();
         RdmaNodes::These { paths, hca_filter: None }
     }
 
-    /// The nodes of a host's devices of a fabric; where it has none, the job is for another host.
+    /// The nodes of a host's devices of a fabric; if it has none, the job is for another host.
     pub fn of_host(host: &Host, fabric: &Fabric) -> RdmaNodes {
         let own: Vec<&RdmaDevice> = host.devices_of(fabric).collect();
         let paths: Vec<String> = own.iter().filter_map(|device| device.node()).collect();
@@ -55,13 +55,13 @@ impl RdmaNodes {
 /// The lines, each with a comment above.
 ///
 /// # Errors
-/// The name is none for a container.
+/// The name is not a valid container name.
 pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError> {
     if !is_container_name(&spec.name) {
         return Err(JobError::Value {
             option: "--name",
             value: spec.name.clone(),
-            rule: "a container's name has at least two of letters, digits, _, . and -, and a letter or digit first"
+            rule: "a container name starts with a letter or digit and has at least two characters: letters, digits, _, . and -"
                 .to_owned(),
             remedy: "--name train".to_owned(),
         });
@@ -69,7 +69,7 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
     let mut text = format!("# what the job needs and no more\n{}\n", least_privilege(spec, nodes));
     let mut notes = Vec::new();
     if spec.target.docker_flags.is_empty() {
-        notes.push(format!("run it on every host; no page on {} has a docker run line", spec.target.title));
+        notes.push(format!("run it on every host; no page about {} has a docker run line", spec.target.title));
     } else {
         notes.push("run one of the lines on every host; both give the container the same name".to_owned());
         text.push_str(&format!(
@@ -83,19 +83,19 @@ pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError>
     if !secrets.is_empty() {
         let exports: Vec<String> = secrets.iter().map(|name| format!("export {name}=VALUE")).collect();
         notes.push(format!(
-            "the value of {} does not stand here: docker takes it from the environment of the shell that runs the line\n  {}",
+            "the value of {} is not in the line: docker takes it from the environment of the shell that runs it\n  {}",
             secrets.join(", "),
             exports.join("; ")
         ));
     }
     notes.push(
-        "the image's entrypoint gets the command as its arguments, as with every docker run\n  --entrypoint PROGRAM behind docker \
-         run is another"
+        "the image's entrypoint gets the command as its arguments, as with every docker run\n  --entrypoint PROGRAM after docker \
+         run replaces it"
             .to_owned(),
     );
     if nodes == &RdmaNodes::AllOfTheHost {
         notes.push(format!(
-            "the shell finds the devices as {RDMA_DIRECTORY}/uverbs*, those of other fabrics included\n  --nics N names them"
+            "the shell matches the devices with {RDMA_DIRECTORY}/uverbs*, including those of other fabrics\n  --nics N names them"
         ));
     }
     notes.extend(settings::notes(spec));
@@ -118,7 +118,7 @@ fn vendor(spec: &JobSpec, nodes: &RdmaNodes) -> String {
     shell_join(&words)
 }
 
-/// What was asked for, and the vendor's line does not have.
+/// Requested settings that the vendor's line lacks.
 fn note_of_vendor(spec: &JobSpec, nodes: &RdmaNodes) -> Option<String> {
     let asked = [
         ("--cpu", spec.cpu.is_some()),
@@ -129,7 +129,7 @@ fn note_of_vendor(spec: &JobSpec, nodes: &RdmaNodes) -> Option<String> {
     let left_out: Vec<&str> = asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(what, _)| what).collect();
     (!left_out.is_empty()).then(|| {
         format!(
-            "the page's line leaves out {}: its container has the host's cores, memory, /dev/shm and every device",
+            "the page's line omits {}: its container has the host's cores, memory, /dev/shm and every device",
             left_out.join(", ")
         )
     })
@@ -161,12 +161,12 @@ fn least_privilege(spec: &JobSpec, nodes: &RdmaNodes) -> String {
     words.extend(option_words(&container));
     let mut rest = vec![spec.image.clone()];
     rest.extend(spec.command().arguments());
-    // Left bare: the shell of the host replaces it.
+    // Left unquoted: the host's shell expands it.
     let devices = found_by_shell.then(|| format!("$(printf ' --device %s' {RDMA_DIRECTORY}/uverbs*)"));
     [Some(shell_join(&words)), devices, Some(shell_join(&rest))].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// The container as the preflight starts it, and whether the shell is to add the nodes.
+/// The container as the preflight starts it, and whether the shell adds the nodes.
 fn container(spec: &JobSpec, nodes: &RdmaNodes) -> (ContainerSpec, bool) {
     let mut container = ContainerSpec::new(&spec.image);
     container.network = NETWORK.to_owned();
@@ -236,7 +236,7 @@ mod tests {
     fn the_vendors_line_has_what_it_has_a_place_for() {
         let mut spec = ecs();
         let vendor = |job: &Job| job.text.lines().last().unwrap().to_owned();
-        let note = |job: &Job| job.notes.iter().find(|note| note.contains("leaves out")).cloned();
+        let note = |job: &Job| job.notes.iter().find(|note| note.contains("omits")).cloned();
         let plain = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
         assert!(vendor(&plain).contains("--gpus all --privileged"), "{}", plain.text);
         assert_eq!(note(&plain), None);
@@ -256,7 +256,7 @@ mod tests {
         spec.shared_memory = Some("64Mi".parse().unwrap());
         let job = command_lines(&spec, &RdmaNodes::of_nics(2)).unwrap();
         let note = note(&job).unwrap();
-        assert!(note.contains("leaves out --memory, --shared-memory, the choice of NICs: "), "{note}");
+        assert!(note.contains("omits --memory, --shared-memory, the choice of NICs: "), "{note}");
         assert!(!vendor(&job).contains("1073741824"), "{}", job.text);
     }
 
@@ -311,7 +311,7 @@ mod tests {
         spec.target = by_id("cce").unwrap();
         let job = command_lines(&spec, &RdmaNodes::AllOfTheHost).unwrap();
         assert!(!job.text.contains("--privileged"));
-        assert!(job.notes[0].contains("no page on Baidu CCE"));
+        assert!(job.notes[0].contains("no page about Baidu CCE"));
     }
 
     #[test]

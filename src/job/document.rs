@@ -1,8 +1,8 @@
 //! A manifest as a tree, and its two notations. Pure.
 //!
-//! The YAML is written here and not by a library because of who reads it: kubectl and helm parse YAML 1.1, where `on`,
-//! `1_000` and `12:30` are no strings, and libraries quote by the rules of 1.2. Here a string is bare only if no version takes
-//! it for anything else, and is otherwise a JSON string, which YAML's double quotes include.
+//! The YAML is written here, not by a library, because kubectl and helm parse YAML 1.1, where `on`, `1_000` and `12:30`
+//! are not strings, while libraries quote by the rules of 1.2. Here a string is unquoted only if every version reads it as
+//! one, and is otherwise a JSON string, which is valid in YAML's double quotes.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -70,7 +70,7 @@ impl Serialize for Node {
 }
 
 impl Node {
-    /// Adds an entry to a map, and nothing where there is no value.
+    /// Adds an entry to a map if there is a value.
     #[must_use]
     pub fn with(mut self, key: &str, value: Option<impl Into<Node>>) -> Node {
         if let (Node::Map(entries), Some(value)) = (&mut self, value) {
@@ -79,10 +79,10 @@ impl Node {
         self
     }
 
-    /// JSON for people, with a newline at its end.
+    /// Indented JSON, with a newline at its end.
     ///
     /// # Panics
-    /// Never: keys are strings, and there are no numbers that JSON lacks.
+    /// Never: keys are strings, and every number is valid in JSON.
     pub fn to_json(&self) -> String {
         let text = serde_json::to_string_pretty(self).unwrap_or_else(|error| panic!("a manifest as JSON: {error}"));
         text + "\n"
@@ -102,7 +102,7 @@ impl Node {
         out
     }
 
-    /// What has no lines below it.
+    /// A value that fits on the key's own line.
     fn inline(&self) -> String {
         match self {
             Node::Text(text) => yaml_scalar(text),
@@ -116,7 +116,7 @@ impl Node {
 
 fn write_map(entries: &[(String, Node)], indent: usize, out: &mut String) {
     for (number, (key, value)) in entries.iter().enumerate() {
-        // The first key of a list's item stands behind its dash.
+        // The first key of a list item follows its dash.
         if number > 0 || !out.ends_with("- ") {
             out.push_str(&" ".repeat(indent));
         }
@@ -154,7 +154,7 @@ fn write_list(items: &[Node], indent: usize, out: &mut String) {
     }
 }
 
-/// Words that YAML 1.1 takes for a truth value or for nothing (yaml.org/type/bool.html, null.html), in lower case.
+/// Words that YAML 1.1 reads as a boolean or null (yaml.org/type/bool.html, null.html), in lower case.
 const WORDS_THAT_ARE_NO_STRINGS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
 
 /// A string as a scalar on one line.
@@ -171,7 +171,7 @@ pub fn yaml_scalar(text: &str) -> String {
     if bare { text.to_owned() } else { format!("\"{}\"", yaml_escape(text)) }
 }
 
-/// What stands between the double quotes of a YAML string.
+/// The text between the double quotes of a YAML string.
 pub fn yaml_escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

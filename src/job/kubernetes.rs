@@ -1,4 +1,4 @@
-//! What the pods of every operator have in common. Pure.
+//! The parts that every operator's pods have in common. Pure.
 //!
 //! Sources: the ACK page on eRDMA (host network, `aliyun/erdma`), Baidu AI Cloud doc/CCE/s/Qmknnud7o (`rdma/hca`),
 //! AliyunContainerService/alibabacloud-erdma-controller (`IPC_LOCK` in its perftest pods; 200 slots of a NIC), Kubernetes
@@ -17,7 +17,7 @@ const SHARED_MEMORY: &str = "shared-memory";
 /// The device plugin's resource of the target.
 ///
 /// # Errors
-/// The target is no Kubernetes platform.
+/// The target is not a Kubernetes platform.
 pub fn device_resource(spec: &JobSpec) -> Result<&'static str, JobError> {
     spec.target.device_resource.ok_or_else(|| JobError::Other {
         problem: format!("--target {}: {} has no device plugin for RDMA", spec.target.id, spec.target.title),
@@ -25,8 +25,8 @@ pub fn device_resource(spec: &JobSpec) -> Result<&'static str, JobError> {
     })
 }
 
-/// A text that reaches the program unchanged: Kubernetes replaces `$(NAME)` in commands and in values of variables, and takes
-/// `$$` for one `$`.
+/// Escapes a text so that it reaches the program unchanged: Kubernetes replaces `$(NAME)` in commands and in values of
+/// variables, and reads `$$` as one `$`.
 pub fn escape_dollars(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.chars().peekable();
@@ -52,13 +52,13 @@ pub fn with_variables(container: Node, spec: &JobSpec) -> Node {
     container.with("env", Some(Node::List(variables(spec).into_iter().map(entry).collect())))
 }
 
-/// Gives a container GPUs, RDMA devices and memory that it may lock.
+/// Gives a container GPUs, RDMA devices and permission to lock memory.
 pub fn with_devices(container: Node, spec: &JobSpec, resource: &str) -> Node {
     let limits = map([])
         .with("cpu", spec.cpu.as_ref().map(ToString::to_string))
         .with("memory", spec.memory.as_ref().map(ToString::to_string))
         .with(GPU, Some(spec.gpus()))
-        // One slot: a plugin gives 200 (eRDMA) or 1000 (RoCE) of them for a NIC, and the number is no number of NICs.
+        // One slot: a plugin offers 200 (eRDMA) or 1000 (RoCE) per NIC, so this does not count NICs.
         .with(resource, Some(1_u32));
     let capabilities = map([("add", vec!["IPC_LOCK"].into())]);
     let mount = map([("name", SHARED_MEMORY.into()), ("mountPath", "/dev/shm".into())]);
@@ -68,18 +68,18 @@ pub fn with_devices(container: Node, spec: &JobSpec, resource: &str) -> Node {
         .with("volumeMounts", Some(Node::List(vec![mount])))
 }
 
-/// The port that the pod takes of its host: the scheduler then puts no two of them on one host.
+/// The host port that the pod uses: the scheduler then never puts two such pods on one host.
 pub fn with_port(container: Node, name: &str, port: u16) -> Node {
     let port = map([("name", name.into()), ("containerPort", u32::from(port).into())]);
     container.with("ports", Some(Node::List(vec![port])))
 }
 
-/// A pod without devices, with an address of its own.
+/// A pod without devices, with its own address.
 pub fn pod(spec: &JobSpec, container: Node) -> Node {
     with_container(map([]), spec, container)
 }
 
-/// A pod with devices, on the host's network, whose addresses the GIDs of the NICs are.
+/// A pod with devices, on the host network, whose addresses are the GIDs of the NICs.
 pub fn pod_with_devices(spec: &JobSpec, container: Node) -> Node {
     // Without a size it is bounded by the pod's memory alone.
     let size = spec.shared_memory.as_ref().map(ToString::to_string);
@@ -95,7 +95,7 @@ fn with_container(pod: Node, spec: &JobSpec, container: Node) -> Node {
         .with("containers", Some(Node::List(vec![container])))
 }
 
-/// Pods that are alike.
+/// Identical pods.
 pub fn replicas(count: u32, pod: Node) -> Node {
     map([("replicas", count.into()), ("template", map([("spec", pod)]))])
 }
@@ -106,16 +106,16 @@ pub fn object(spec: &JobSpec, api_version: &str, kind: &str, body: Node) -> Node
     map([("apiVersion", api_version.into()), ("kind", kind.into()), ("metadata", metadata), ("spec", body)])
 }
 
-/// What the number of devices means, and what the cluster's own settings must be.
+/// Explains the number of devices, and the settings that the cluster needs.
 pub fn note_of_controller(spec: &JobSpec) -> Option<String> {
     (spec.target.fabric.id == ERDMA.id).then(|| {
-        "aliyun/erdma: 1 is one of 200 slots of a NIC. The eRDMA controller's settings decide whether a pod gets every NIC of its \
+        "aliyun/erdma: 1 is one of a NIC's 200 slots. The eRDMA controller's settings decide whether a pod gets every NIC of its \
          host, and whether they are RoCE, which NCCL needs\n  allocateAllDevices: true, preferDriver: ofed"
             .to_owned()
     })
 }
 
-/// What holds for every job on a cluster.
+/// Notes that apply to every job on a cluster.
 pub fn notes(spec: &JobSpec) -> Vec<String> {
     let mut notes = spec.notes_of_submission();
     notes.extend(note_of_controller(spec));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::job::spec::tests::NASTY;
 
-    /// What Kubernetes makes of a text (`Expand` of `expand.go`), with a mark for every name that it replaces.
+    /// A text as Kubernetes expands it (`Expand` of `expand.go`), with a mark for every name that it replaces.
     fn expand(text: &str) -> String {
         let text: Vec<char> = text.chars().collect();
         let (mut out, mut at) = (String::new(), 0);

@@ -1,7 +1,7 @@
 //! What to submit to run a command on several hosts: one description → the text of each scheduler's format. Pure.
 //!
-//! Input: a [`JobSpec`]. Output: a [`Job`], which is the text for stdout and what a person should know about it. A format is
-//! added by a file beside this one and an arm in [`write_job`].
+//! Input: a [`JobSpec`]. Output: a [`Job`], which is the text for stdout and notes for the user. To add a format, add a
+//! file in this directory and an arm in [`write_job`].
 
 mod arena;
 mod docker;
@@ -23,14 +23,14 @@ pub use spec::{JobError, JobSpec, UserCommand, Workload, default_name};
 
 use document::Node;
 
-/// What the job is written for.
+/// The scheduler that the job is written for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// Body of PAI-DLC's CreateJob; always JSON.
     PaiDlc(PaiPlace),
-    /// `kubeflow.org/v2beta1`, of mpi-operator.
+    /// `kubeflow.org/v2beta1`, for mpi-operator.
     MpiJob(Notation),
-    /// `kubeflow.org/v1`, of training-operator.
+    /// `kubeflow.org/v1`, for training-operator.
     PytorchJob(Notation),
     /// The command line of arena.
     Arena(ArenaKind),
@@ -45,19 +45,19 @@ pub enum Notation {
     Json,
 }
 
-/// A job that is ready to be submitted.
+/// A job that is ready to submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// Ends with a newline.
     pub text: String,
-    /// Traps, and what the platform sets by itself. A remedy is on a line of its own.
+    /// Pitfalls, and what the platform sets itself. A remedy is on its own line.
     pub notes: Vec<String>,
 }
 
 /// Writes the job.
 ///
 /// # Errors
-/// What the format cannot express.
+/// The format cannot express a setting.
 pub fn write_job(spec: &JobSpec, format: &Format) -> Result<Job, JobError> {
     spec.check()?;
     match format {

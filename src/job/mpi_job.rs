@@ -10,12 +10,12 @@ use super::kubernetes::{
 use super::mpirun::{self, Launcher, launcher_arguments};
 use super::spec::{JobError, JobSpec};
 
-/// On the host's network port 22 is the host's own sshd's; the vendor's page on eRDMA in Docker takes this one.
+/// On the host network port 22 belongs to the host's own sshd; the vendor's page on eRDMA in Docker uses this one.
 const SSH_PORT: u16 = 12345;
 
 /// The manifest of a job with a launcher, which has no devices, and a worker on each host.
 ///
-/// The launcher has an address of its own: on the host's network mpirun would take the worker of its host for itself and start
+/// The launcher has its own address: on the host network mpirun would take the worker on its host for itself and start
 /// that worker's processes in the launcher, for which the operator sets NVIDIA_VISIBLE_DEVICES to nothing.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     spec.check_name(format!("-worker-{}", spec.workers - 1).len())?;
     mpirun::check_command(spec, "--for pytorchjob")?;
     let port = spec.port.unwrap_or(SSH_PORT);
-    // The processes get their variables from mpirun: what sshd starts does not have those of its container.
+    // The processes get their variables from mpirun: sshd does not pass on those of its container.
     let ssh = ssh_options(port);
     let way = Launcher::OnPodNetwork { ssh: &ssh };
     let launcher = container(spec, "launcher", &launcher_arguments(spec, way));
@@ -47,28 +47,28 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     all.push(mpirun::note(spec, way));
     if let Some(interface) = &spec.interface {
         all.push(format!(
-            "{interface} is for the processes on the hosts: the launcher has an address of the pods' network, and mpirun itself \
-             meets the hosts over that"
+            "{interface} is for the processes on the hosts: the launcher has an address on the pod network, and mpirun itself \
+             reaches the hosts over that"
         ));
     }
     all.push(format!(
-        "the image must have sshd, ssh and mpirun; sshd takes port {port} of each host, so two such jobs do not fit on one\n  \
+        "the image must have sshd, ssh and mpirun; sshd uses port {port} on each host, so a host can run only one such job\n  \
          --port N"
     ));
     all.push(
-        "mpirun looks for its own programs in the PATH of an ssh session, which is not the image's; where they are not in \
+        "mpirun looks for its own programs in the PATH of an ssh session, which is not the image's; if they are not in \
          /usr/bin, start mpirun yourself\n  -- mpirun --prefix DIRECTORY --mca plm_rsh_args …"
             .to_owned(),
     );
     Ok(Manifest { root: object(spec, "kubeflow.org/v2beta1", "MPIJob", body), notes: all })
 }
 
-/// The keys are the operator's and new with every job, so that nothing is known of the hosts before.
+/// The operator creates new keys for every job, so the hosts' keys are unknown beforehand.
 fn ssh_options(port: u16) -> String {
     format!("-p {port} -o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null")
 }
 
-/// The worker's command. Images seldom have host keys or the directory that sshd wants, and the operator mounts its keys with
+/// The worker's command. Images seldom have host keys or the directory that sshd requires, and the operator mounts its keys with
 /// a mode that sshd's strict checks refuse.
 fn sshd(port: u16) -> Vec<String> {
     let line = format!("mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De -p {port} -o StrictModes=no");
@@ -104,7 +104,7 @@ mod tests {
         for line in ["rdma/hca: 1\n", "containerPort: 2222\n", "- operator: Exists\n", "medium: Memory\n"] {
             assert!(yaml.contains(line), "{line} is not in:\n{yaml}");
         }
-        // What belongs to eRDMA alone, and a size that nobody gave.
+        // Settings of eRDMA only, and a size that was not given.
         for word in ["erdma: 1", "NCCL_IB_GID_INDEX", "sizeLimit"] {
             assert!(!yaml.contains(word), "{word} is in:\n{yaml}");
         }
@@ -112,7 +112,7 @@ mod tests {
         assert!(!launcher.contains("nvidia.com/gpu") && !launcher.contains("rdma/hca"), "{launcher}");
     }
 
-    /// With the address of a worker, the launcher would be taken for it.
+    /// With the address of a worker, the launcher would be mistaken for it.
     #[test]
     fn the_launcher_has_an_address_of_its_own() {
         let mut spec = spec();
@@ -123,7 +123,7 @@ mod tests {
         let network = |replica: &str| (pod(replica)["hostNetwork"].clone(), pod(replica)["dnsPolicy"].clone());
         assert_eq!(network("Launcher"), (serde_json::Value::Null, serde_json::Value::Null));
         assert_eq!(network("Worker"), (true.into(), "ClusterFirstWithHostNet".into()));
-        // Of the hosts' interface only the processes on them are told.
+        // Only the processes on the hosts are told the hosts' interface.
         let command = pod("Launcher")["containers"][0]["command"].to_string();
         assert!(command.contains(r#""btl_tcp_if_include","eth7""#) && !command.contains("oob_tcp_if"), "{command}");
         assert!(job.notes.iter().any(|note| note.starts_with("eth7 is for the processes on the hosts")));

@@ -1,7 +1,7 @@
 //! The `mpirun` command that starts a process per GPU. Pure.
 //!
-//! Options that Open MPI 3 to 5 share. MPI itself is kept to TCP, as in the ACK page's own command: the processes use it to
-//! meet, and the data is NCCL's.
+//! All options are common to Open MPI 3 to 5. MPI itself is restricted to TCP, as in the ACK page's own command: the
+//! processes use it to meet, and NCCL carries the data.
 
 use super::settings::variables;
 use super::spec::{JobError, JobSpec, UserCommand};
@@ -10,15 +10,15 @@ use crate::shell::shell_join;
 /// Programs that start the processes themselves.
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "horovodrun"];
 
-/// Variables of the container that processes on other hosts do not get by themselves.
+/// The container's variables that processes on other hosts do not inherit.
 const ALWAYS_PASSED: [&str; 2] = ["LD_LIBRARY_PATH", "PATH"];
 
 /// Where mpirun runs, and how it reaches the workers.
 #[derive(Debug, Clone, Copy)]
 pub enum Launcher<'a> {
-    /// By ssh with these options, from an address of its own: it has none of the hosts' interfaces.
+    /// By ssh with these options, from its own address: it has none of the hosts' interfaces.
     OnPodNetwork { ssh: &'a str },
-    /// By what the operator has for it, from one of the hosts.
+    /// By the operator's own mechanism, from one of the hosts.
     OnHostNetwork,
 }
 
@@ -27,11 +27,11 @@ fn is_launcher(command: &UserCommand) -> bool {
     command.starts(&LAUNCHERS)
 }
 
-/// Refuses torchrun, of which mpirun would start one for each GPU, each with a process for each GPU. `remedy`: the format that
+/// Refuses torchrun: mpirun would start one for each GPU, each with a process for each GPU. `remedy`: the format that
 /// has what torchrun needs.
 ///
 /// # Errors
-/// The command is torchrun's, and no launcher of MPI is in it.
+/// The command runs torchrun without an MPI launcher.
 pub fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
     let command = spec.command();
     if is_launcher(command) || !command.is_torchrun() {
@@ -39,7 +39,7 @@ pub fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
     }
     Err(JobError::Other {
         problem: format!(
-            "torchrun starts a process for each GPU itself, and mpirun would start {} of it, {} on each host",
+            "torchrun starts a process for each GPU itself, and mpirun would start {} copies of it, {} on each host",
             processes(spec),
             spec.gpus()
         ),
@@ -64,9 +64,9 @@ pub fn launcher_arguments(spec: &JobSpec, launcher: Launcher<'_>) -> Vec<String>
         parameter("btl_tcp_if_include", interface);
     }
     match launcher {
-        // On the command line it counts over the variable that the operator sets.
+        // The command line overrides the variable that the operator sets.
         Launcher::OnPodNetwork { ssh } => parameter("plm_rsh_args", ssh),
-        // mpirun's own way to the hosts: it ends where it lacks the interface itself.
+        // mpirun's own connections to the hosts: it fails if it lacks the interface itself.
         Launcher::OnHostNetwork => spec.interface.iter().for_each(|name| parameter("oob_tcp_if_include", name)),
     }
     let variables = variables(spec);
@@ -82,7 +82,7 @@ fn processes(spec: &JobSpec) -> u64 {
     u64::from(spec.workers) * u64::from(spec.gpus())
 }
 
-/// A lone colon separates programs for mpirun; within a shell's line it is an argument like others.
+/// mpirun reads a lone colon as a separator of programs; within a shell line it is an ordinary argument.
 fn without_colons(words: Vec<String>) -> Vec<String> {
     if words.iter().all(|word| word != ":") {
         return words;
@@ -90,7 +90,7 @@ fn without_colons(words: Vec<String>) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), format!("exec {}", shell_join(&words))]
 }
 
-/// What a person should know about it.
+/// Notes for the user.
 pub fn note(spec: &JobSpec, launcher: Launcher<'_>) -> String {
     if is_launcher(spec.command()) {
         let ssh = match launcher {
@@ -100,12 +100,12 @@ pub fn note(spec: &JobSpec, launcher: Launcher<'_>) -> String {
         let names = variables(spec).into_iter().map(|(name, _)| format!("-x {name}"));
         let options: Vec<String> = ssh.into_iter().chain(names).collect();
         return format!(
-            "the command starts the processes itself and is left alone; it must reach the hosts and pass the variables on\n  {}",
+            "the command starts the processes itself and is left unchanged; it must reach the hosts and pass on the variables\n  {}",
             options.join(" ")
         );
     }
     format!(
-        "mpirun starts {} processes, {} on each of {} hosts: nccl-tests then take -g 1",
+        "mpirun starts {} processes, {} on each of {} hosts: use -g 1 with nccl-tests",
         processes(spec),
         spec.gpus(),
         spec.workers
@@ -172,9 +172,9 @@ mod tests {
             &["sh", "-c", "cd /x && torchrun train.py"],
         ] {
             let error = check(words).unwrap_err();
-            assert!(error.contains("16 of it, 8 on each host\n  --for pytorchjob, or the script"), "{error}");
+            assert!(error.contains("16 copies of it, 8 on each host\n  --for pytorchjob, or the script"), "{error}");
         }
-        // Who starts one of it on each host knows what they do.
+        // Starting one on each host is a deliberate choice.
         assert_eq!(check(&["mpirun", "-N", "1", "torchrun", "train.py"]), Ok(()));
         assert_eq!(check(&["python", "train.py"]), Ok(()));
     }

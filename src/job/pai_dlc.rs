@@ -15,28 +15,28 @@ const MAX_BODY: usize = 65_536;
 /// Longest display name.
 const MAX_NAME: usize = 256;
 
-/// Where in PAI the job runs.
+/// The place in PAI where the job runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PaiPlace {
     /// `None`: the account's default.
     pub workspace_id: Option<String>,
-    /// Of a quota that was bought.
+    /// The id of a purchased quota.
     pub resource_id: Option<String>,
-    /// `ecs.ebmgn8v.48xlarge`; `None`: the workers are cut out of the quota.
+    /// `ecs.ebmgn8v.48xlarge`; `None`: the workers are shares of the quota.
     pub instance: Option<String>,
-    /// For the line that submits it.
+    /// Region, for the line that submits the job.
     pub region: Option<String>,
 }
 
-/// The body, and how it is submitted.
+/// Writes the body, and how to submit it.
 ///
 /// # Errors
-/// The place does not say what a worker is, or the body is too long.
+/// The place does not define a worker, or the body is too long.
 pub fn body(spec: &JobSpec, place: &PaiPlace) -> Result<Job, JobError> {
     check_name(spec)?;
     let variables: Vec<(String, Node)> =
         spec.env.iter().map(|variable| (variable.name.clone(), variable.value.clone().into())).collect();
-    // Without a master PAI takes the first worker for it.
+    // Without a master PAI uses the first worker as one.
     let workers =
         map([("Type", "Worker".into()), ("PodCount", spec.workers.into()), ("Image", spec.image.clone().into())]);
     let workers = match &place.instance {
@@ -52,8 +52,8 @@ pub fn body(spec: &JobSpec, place: &PaiPlace) -> Result<Job, JobError> {
     let text = root.to_json();
     if text.len() > MAX_BODY {
         return Err(JobError::Other {
-            problem: format!("the job has {} bytes, and PAI-DLC takes {MAX_BODY}", text.len()),
-            remedy: "put the script into the image, and start it from there".to_owned(),
+            problem: format!("the job has {} bytes, and PAI-DLC accepts {MAX_BODY}", text.len()),
+            remedy: "put the script into the image and start it from there".to_owned(),
         });
     }
     Ok(Job { text, notes: notes(spec, place) })
@@ -67,7 +67,7 @@ fn check_name(spec: &JobSpec) -> Result<(), JobError> {
     Err(JobError::Value {
         option: "--name",
         value: spec.name.clone(),
-        rule: format!("a job's name has letters, digits, _, . and -, up to {MAX_NAME} of them"),
+        rule: format!("a job name has letters, digits, _, . and -, up to {MAX_NAME} characters"),
         remedy: "--name train".to_owned(),
     })
 }
@@ -80,12 +80,12 @@ fn checked_instance(instance: &str) -> Result<String, JobError> {
     Err(JobError::Value {
         option: "--instance",
         value: instance.to_owned(),
-        rule: "an instance type of ECS is ecs.FAMILY.SIZE".to_owned(),
+        rule: "an ECS instance type is ecs.FAMILY.SIZE".to_owned(),
         remedy: "--instance ecs.ebmgn8v.48xlarge".to_owned(),
     })
 }
 
-/// What a worker gets of a quota. The API has texts here.
+/// A worker's share of a quota. The API takes strings here.
 fn resources(spec: &JobSpec, place: &PaiPlace) -> Result<Node, JobError> {
     let missing = |what: &str| JobError::Other {
         problem: format!("{what} is missing: a worker of PAI-DLC is a share of a quota, or an instance type"),
@@ -108,12 +108,12 @@ fn notes(spec: &JobSpec, place: &PaiPlace) -> Vec<String> {
     let mut notes = spec.notes_of_submission();
     let region = place.region.as_ref().map_or_else(String::new, |region| format!(" --region {}", shell_quote(region)));
     notes.push(format!(
-        "with the text in job.json, one of these submits it\n  aliyun pai-dlc CreateJob{region} --body \"$(cat job.json)\"\n  \
+        "save the text as job.json and submit it with one of these\n  aliyun pai-dlc CreateJob{region} --body \"$(cat job.json)\"\n  \
          pai dlc job submit --body-json \"$(cat job.json)\""
     ));
     let presets: Vec<String> = spec.target.nccl_presets.iter().map(|(name, value)| format!("{name}={value}")).collect();
     notes.push(format!(
-        "PAI mounts the NICs and sets the variables by itself, so the job names neither\n  {}",
+        "PAI itself mounts the NICs and sets the variables, so the job names neither\n  {}",
         presets.join(" ")
     ));
     for variable in &spec.env {
@@ -192,7 +192,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&job.text).unwrap();
         assert_eq!(json["JobSpecs"][0]["EcsSpec"], "ecs.ebmgn8v.48xlarge");
         assert_eq!(json["UserCommand"], spec.command().shell_line());
-        // Presets are the platform's, and so are devices.
+        // The platform provides presets and devices.
         let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["DisplayName", "JobSpecs", "JobType", "UserCommand"]);
         assert!(job.notes.iter().any(|note| note.contains("public resources")));
@@ -211,7 +211,7 @@ mod tests {
         let place = PaiPlace { instance: Some("ecs.a.b".into()), ..PaiPlace::default() };
         let mut spec = pai();
         spec.workload = Workload::Command(UserCommand::Shell("x".repeat(70_000)));
-        says(&spec, &place, "PAI-DLC takes 65536");
+        says(&spec, &place, "PAI-DLC accepts 65536");
         let mut spec = pai();
         spec.name = "a b".into();
         says(&spec, &place, "--name \"a b\"");

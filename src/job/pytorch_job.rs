@@ -1,9 +1,9 @@
 //! `PyTorchJob` of training-operator. Pure.
 //!
 //! Source: kubeflow/training-operator release-1.9, `pkg/apis/kubeflow.org/v1/pytorch_types.go` and
-//! `pkg/controller.v1/pytorch/envvar.go`. The operator sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, and as PET_* what
-//! torchrun takes for its options. Without an elastic policy the number of hosts is fixed. WORLD_SIZE is hosts times
-//! `nprocPerNode` where that is a number, and without it ("auto") hosts.
+//! `pkg/controller.v1/pytorch/envvar.go`. The operator sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, and torchrun's
+//! options as PET_*. Without an elastic policy the number of hosts is fixed. WORLD_SIZE is hosts times `nprocPerNode` if
+//! that is a number, and hosts otherwise ("auto").
 
 use super::Manifest;
 use super::document::map;
@@ -17,8 +17,8 @@ const CONTAINER: &str = "pytorch";
 const PORT_NAME: &str = "pytorchjob-port";
 const PORT: u16 = 23456;
 
-/// Processes that torchrun starts on each host; of another command, which knows nothing of it, there is one, and the group would
-/// wait for others.
+/// Processes that torchrun starts on each host; any other command ignores this and runs once, so the group would wait for
+/// the others.
 pub(super) fn processes_per_host(spec: &JobSpec) -> Option<String> {
     spec.command().is_torchrun().then(|| spec.gpus().to_string())
 }
@@ -34,11 +34,11 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     let member = |count| {
         let member = with_variables(container(spec, CONTAINER, &spec.command().arguments()), spec);
         let member = with_devices(member, spec, resource);
-        // Started anew alone, a member finds none of the others.
+        // A member restarted alone finds none of the others.
         replicas(count, pod_with_devices(spec, with_port(member, PORT_NAME, port))).with("restartPolicy", Some("Never"))
     };
     let workers = (spec.workers > 1).then(|| member(spec.workers - 1));
-    // A text in the operator's type: "auto" and "gpu" are others.
+    // A string in the operator's type: "auto" and "gpu" are also valid.
     let body = map([])
         .with("nprocPerNode", processes_per_host(spec))
         .with("runPolicy", Some(map([("cleanPodPolicy", "Running".into())])))
@@ -46,11 +46,11 @@ pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     let mut all = notes(spec);
     if !spec.command().is_torchrun() {
         all.push(format!(
-            "the operator starts the command once on each host; torchrun makes {} processes of it\n  -- torchrun SCRIPT",
+            "the operator starts the command once on each host; use torchrun for {} processes\n  -- torchrun SCRIPT",
             spec.gpus()
         ));
     }
-    all.push(format!("the job takes port {port} of each host, so two such jobs do not fit on one\n  --port N"));
+    all.push(format!("the job uses port {port} on each host, so a host can run only one such job\n  --port N"));
     Ok(Manifest { root: object(spec, "kubeflow.org/v1", "PyTorchJob", body), notes: all })
 }
 
@@ -79,10 +79,10 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&job.root.to_json()).unwrap();
         let replicas = json["spec"]["pytorchReplicaSpecs"].as_object().unwrap();
         assert_eq!(replicas.keys().collect::<Vec<_>>(), ["Master"]);
-        assert!(job.notes.iter().any(|note| note.contains("torchrun makes 4 processes")));
+        assert!(job.notes.iter().any(|note| note.contains("torchrun for 4 processes")));
     }
 
-    /// With it the operator counts processes that nobody starts.
+    /// If set, the operator counts processes that nobody starts.
     #[test]
     fn processes_are_told_to_torchrun_alone() {
         let of = |words: &[&str]| {

@@ -1,7 +1,7 @@
 //! Amounts of CPU and memory as Kubernetes writes them. Pure.
 //!
-//! Source: Kubernetes, `apimachinery/pkg/api/resource/quantity.go`. Only suffixes that make sense for the two are taken, so
-//! that `64g` or `64GB`, which other programs take, is an error here and not one of the cluster's.
+//! Source: Kubernetes, `apimachinery/pkg/api/resource/quantity.go`. Only suffixes that make sense for the two are accepted,
+//! so that `64g` or `64GB`, which other programs accept, is an error here and not in the cluster.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,13 +19,13 @@ const SUFFIXES: [(&str, u64); 9] = [
     ("Ti", 1 << 40),
 ];
 
-/// A positive amount, as it was written.
+/// A positive amount, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity(String);
 
-/// A text that is none.
+/// A text that is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no amount: write cores as 8 or 500m, memory as 64Gi")]
+#[error("{0:?} is not a valid quantity (cores: 8 or 500m; memory: 64Gi)")]
 pub struct QuantityError(String);
 
 impl FromStr for Quantity {
@@ -37,7 +37,7 @@ impl FromStr for Quantity {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let known = suffix == "m" || SUFFIXES.iter().any(|(name, _)| *name == suffix);
-        // A number that is longer is no machine's.
+        // No machine has a longer number.
         if !is_number(whole) || !is_number(fraction) || !known || number.len() > 15 {
             return Err(wrong());
         }
@@ -55,7 +55,7 @@ impl fmt::Display for Quantity {
 }
 
 impl Quantity {
-    /// Memory in bytes; `None` where it is no whole number of them, as `500m`.
+    /// Memory in bytes; `None` if it is not a whole number, such as `500m`.
     pub fn bytes(&self) -> Option<u64> {
         let (number, suffix) = split(&self.0);
         let (_, factor) = SUFFIXES.iter().find(|(name, _)| *name == suffix)?;
@@ -66,7 +66,7 @@ impl Quantity {
         if bytes % scale == 0 { u64::try_from(bytes / scale).ok() } else { None }
     }
 
-    /// Cores as a decimal number, which is how Docker wants them; `None` where a suffix stands for more than one.
+    /// Cores as a decimal number, as Docker requires; `None` if the suffix means more than one.
     pub fn cores(&self) -> Option<String> {
         let (number, suffix) = split(&self.0);
         match suffix {

@@ -6,16 +6,16 @@ use crate::reference::{Reference, ReferenceError};
 use crate::shell::shell_join;
 use crate::targets::Target;
 
-/// GPUs of a host, unless it is said otherwise: what the vendors' instance types for distributed training have.
+/// Default number of GPUs of a host, as in the vendors' instance types for distributed training.
 const GPUS_PER_WORKER: u32 = 8;
 
 /// Longest DNS label (RFC 1035): names of pods become host names.
 const MAX_LABEL: usize = 63;
 
-/// Longest name that is made out of an image's, with room for what the operators put behind it.
+/// Longest name derived from an image's, leaving room for the operators' suffixes.
 const MAX_DEFAULT_NAME: usize = 40;
 
-/// Spellings of image sources that this program takes elsewhere and no cluster does.
+/// Image source prefixes that this program accepts elsewhere, but no cluster does.
 const SOURCES: [&str; 9] = [
     "docker-daemon:",
     "docker-archive:",
@@ -32,32 +32,32 @@ const SOURCES: [&str; 9] = [
 #[derive(Debug, Clone)]
 pub struct JobSpec {
     pub name: String,
-    /// As the hosts of the job name it.
+    /// The image as the job's hosts pull it.
     pub image: String,
     pub workload: Workload,
     /// Hosts; at least one.
     pub workers: u32,
-    /// `None`: all of a host, for which 8 stands where a number is needed.
+    /// `None`: all of a host; 8 where a number is needed.
     pub gpus_per_worker: Option<u32>,
-    /// Of each worker.
+    /// CPU of each worker.
     pub cpu: Option<Quantity>,
-    /// Of each worker.
+    /// Memory of each worker.
     pub memory: Option<Quantity>,
     /// Size of `/dev/shm`.
     pub shared_memory: Option<Quantity>,
-    /// Over the variables that the job sets.
+    /// Variables that override those that the job sets.
     pub env: Vec<UserVariable>,
     pub target: &'static Target,
     pub namespace: Option<String>,
     /// Network interface over which the ranks meet.
     pub interface: Option<String>,
-    /// Of the job itself on each host: sshd's with MPI, the master's with PyTorch.
+    /// The job's own port on each host: sshd's with MPI, the master's with PyTorch.
     pub port: Option<u16>,
     /// Whether the job runs on tainted nodes, too.
     pub tolerate_all: bool,
 }
 
-/// What the job does.
+/// What the job runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
     /// The user's own program.
@@ -67,33 +67,35 @@ pub enum Workload {
 /// A command as the user gave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserCommand {
-    /// Program and arguments, which nothing is to change.
+    /// Program and arguments, to be passed unchanged.
     Arguments(Vec<String>),
     /// A line for the image's `/bin/sh`.
     Shell(String),
 }
 
-/// A job that cannot be written.
+/// Why a job cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     #[error("image {image}")]
     Image { image: String, source: ReferenceError },
-    #[error("image {0}: a job names an image as its hosts pull it\n  push it, and write REGISTRY/REPOSITORY:TAG")]
+    #[error("image {0}: a job names an image as its hosts pull it\n  push it, and use REGISTRY/REPOSITORY:TAG")]
     ImageSource(String),
-    #[error("the job has no command\n  put it at the end: -- PROGRAM ARGUMENTS, or --command 'SHELL LINE'")]
+    #[error("the job has no command\n  append it: -- PROGRAM ARGUMENTS, or --command 'SHELL LINE'")]
     NoCommand,
-    #[error("the command has a zero byte, which no program can be given")]
+    #[error("the command contains a zero byte, which no argument can")]
     ZeroByte,
     #[error("{option} {value:?}: {rule}\n  {remedy}")]
     Value { option: &'static str, value: String, rule: String, remedy: String },
-    #[error("--env {0:?}: the name of a variable has letters, digits and _, and no digit first\n  --env NAME=VALUE")]
+    #[error(
+        "--env {0:?}: the name of a variable has letters, digits and _, and does not start with a digit\n  --env NAME=VALUE"
+    )]
     VariableName(String),
     #[error("{problem}\n  {remedy}")]
     Other { problem: String, remedy: String },
 }
 
 impl UserCommand {
-    /// Program and arguments that do what the user asked for.
+    /// Program and arguments that run the command.
     pub fn arguments(&self) -> Vec<String> {
         match self {
             UserCommand::Arguments(words) => words.clone(),
@@ -101,7 +103,7 @@ impl UserCommand {
         }
     }
 
-    /// A line for a POSIX shell that does the same.
+    /// A POSIX shell line that runs the command.
     pub fn shell_line(&self) -> String {
         match self {
             UserCommand::Arguments(words) => shell_join(words),
@@ -116,7 +118,7 @@ impl UserCommand {
             UserCommand::Arguments(words) => words.join(" "),
             UserCommand::Shell(line) => line.clone(),
         };
-        // What a shell takes for the end of a word, or takes away.
+        // What a shell takes as the end of a word, or removes.
         let ends = |c: char| c.is_whitespace() || ";&|(){}`'\"".contains(c);
         let mut before = "";
         text.split(ends).filter(|word| !word.is_empty()).any(|word| {
@@ -127,12 +129,12 @@ impl UserCommand {
         })
     }
 
-    /// Whether it starts a process per GPU by itself, and finds the other hosts by what PyTorch's operators set.
+    /// Whether it starts a process per GPU itself, and finds the other hosts by the variables of PyTorch's operators.
     pub fn is_torchrun(&self) -> bool {
         self.starts(&["torchrun", "torch.distributed.run", "torch.distributed.launch"])
     }
 
-    /// A word after `--` that its author may have meant for a shell.
+    /// A word after `--` that may have been meant for a shell.
     fn unexpanded(&self) -> Option<&str> {
         match self {
             UserCommand::Arguments(words) => words.iter().map(String::as_str).find(|word| word.contains('$')),
@@ -153,7 +155,7 @@ impl UserCommand {
 }
 
 impl JobSpec {
-    /// GPUs of a worker where a number is needed.
+    /// A worker's GPUs, if a number is needed.
     pub fn gpus(&self) -> u32 {
         self.gpus_per_worker.unwrap_or(GPUS_PER_WORKER)
     }
@@ -164,7 +166,7 @@ impl JobSpec {
         }
     }
 
-    /// What holds for every format.
+    /// Checks the rules of every format.
     pub(super) fn check(&self) -> Result<(), JobError> {
         if SOURCES.iter().any(|source| self.image.starts_with(source)) {
             return Err(JobError::ImageSource(self.image.clone()));
@@ -178,7 +180,7 @@ impl JobSpec {
             return Err(JobError::Value {
                 option: "--namespace",
                 value: namespace.clone(),
-                rule: "a namespace has lower-case letters, digits and - inside, up to 63 of them".to_owned(),
+                rule: "a namespace has lower-case letters, digits and inner -, up to 63 characters".to_owned(),
                 remedy: format!("--namespace {}", label_from(namespace, MAX_LABEL)),
             });
         }
@@ -188,7 +190,7 @@ impl JobSpec {
             return Err(JobError::Value {
                 option: "--interface",
                 value: interface.clone(),
-                rule: "the name of an interface has no spaces".to_owned(),
+                rule: "an interface name has no spaces".to_owned(),
                 remedy: "--interface eth0".to_owned(),
             });
         }
@@ -213,11 +215,11 @@ impl JobSpec {
         }
     }
 
-    /// Whether the name can stand before what an operator puts behind it.
+    /// Checks that the name leaves room for an operator's suffix.
     pub(super) fn check_name(&self, longest_suffix: usize) -> Result<(), JobError> {
         let longest = MAX_LABEL - longest_suffix;
         let name = &self.name;
-        // A service's name is a label of RFC 1035, which has a letter first.
+        // A service's name is a label of RFC 1035, which starts with a letter.
         if is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.len() <= longest {
             return Ok(());
         }
@@ -225,30 +227,30 @@ impl JobSpec {
             option: "--name",
             value: name.clone(),
             rule: format!(
-                "its pods' names are host names: a lower-case letter, then such letters, digits and - inside, up to {longest}"
+                "its pods' names are host names: a lower-case letter, then lower-case letters, digits and inner -, up to {longest}"
             ),
             remedy: format!("--name {}", label_from(name, longest)),
         })
     }
 
-    /// Names of the user's variables whose values nobody is to see.
+    /// Names of the user's variables with secret values.
     pub(super) fn secrets(&self) -> Vec<&str> {
         self.env.iter().map(|variable| variable.name.as_str()).filter(|name| is_secret(name)).collect()
     }
 
-    /// What holds for every format that leaves this host.
+    /// Notes for every format that leaves this host.
     pub(super) fn notes_of_submission(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let names_registry = |(first, _): (&str, &str)| first.contains(['.', ':']) || first == "localhost";
         if !self.image.split_once('/').is_some_and(names_registry) {
             notes.push(format!(
-                "the hosts look for {} at Docker Hub, as its name has no registry\n  REGISTRY/REPOSITORY:TAG",
+                "the hosts look for {} on Docker Hub, since its name has no registry\n  REGISTRY/REPOSITORY:TAG",
                 self.image
             ));
         }
         let secrets = self.secrets();
         if !secrets.is_empty() {
-            notes.push(format!("whoever may see the job sees the value of {}, too", secrets.join(", ")));
+            notes.push(format!("anyone who can see the job sees the value of {} too", secrets.join(", ")));
         }
         notes.extend(self.note_of_dollars());
         notes
@@ -257,20 +259,20 @@ impl JobSpec {
     pub(super) fn note_of_dollars(&self) -> Option<String> {
         let word = self.command().unexpanded()?;
         Some(format!(
-            "{word:?} reaches the program as it stands, since no shell reads the words after --\n  \
-             --command 'SHELL LINE' has variables replaced"
+            "{word:?} reaches the program unchanged, since no shell reads the words after --\n  \
+             --command 'SHELL LINE' expands variables"
         ))
     }
 }
 
-/// A name for a job of an image: the last part of its repository.
+/// A job name derived from an image: the last part of its repository.
 pub fn default_name(image: &str) -> String {
     let without_digest = image.split('@').next().unwrap_or(image);
     let last = without_digest.rsplit('/').next().unwrap_or(without_digest);
     label_from(last.split(':').next().unwrap_or(last), MAX_DEFAULT_NAME)
 }
 
-/// A DNS label as Kubernetes wants it (RFC 1123, in lower case).
+/// Whether a text is a DNS label as Kubernetes requires it (RFC 1123, lower case).
 fn is_label(text: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let length = 1..=MAX_LABEL;
@@ -285,7 +287,7 @@ fn label_from(text: &str, longest: usize) -> String {
     named.chars().take(longest).collect::<String>().trim_end_matches('-').to_owned()
 }
 
-/// What shells and `mpirun -x` take for a variable's name.
+/// Whether a text is a variable name for shells and `mpirun -x`.
 fn is_identifier(name: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(is_inner) && !name.starts_with(|c: char| c.is_ascii_digit())
@@ -296,7 +298,7 @@ pub(super) mod tests {
     use super::*;
     use crate::targets::by_id;
 
-    /// Two hosts of ACK that run `python train.py`.
+    /// A job on two ACK hosts that runs `python train.py`.
     pub fn spec() -> JobSpec {
         JobSpec {
             name: "train".into(),

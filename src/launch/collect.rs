@@ -1,6 +1,6 @@
 //! The lines of a container's output → what the run adds up to.
 //!
-//! Lines that are no messages come from the image's own entrypoint, or are the last words of something that failed: the
+//! Lines that are not messages come from the image's own entrypoint, or are the last output of something that failed: the
 //! last of them are kept.
 
 use crate::facts::run::{
@@ -8,7 +8,7 @@ use crate::facts::run::{
 };
 use std::collections::VecDeque;
 
-/// Lines that are kept of what is no message.
+/// Number of kept lines that are not messages.
 const KEPT_LINES: usize = 20;
 /// Characters that are kept of such a line.
 const KEPT_CHARS: usize = 1000;
@@ -16,7 +16,7 @@ const KEPT_CHARS: usize = 1000;
 /// Takes the messages of one run.
 pub struct Collector {
     facts: RunFacts,
-    /// What the agent said last.
+    /// The agent's last message.
     finished: Option<AgentEnding>,
     other_lines: VecDeque<String>,
 }

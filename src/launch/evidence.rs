@@ -187,7 +187,7 @@ mod tests {
         (run.counters[0].sent_bytes, run.counters[0].received_bytes) = (1, 1);
         expect(&run, RdmaUse::Unknown, "is not known");
         expect(&run_with_counters(run_over("IB", "NET/IB/0"), Vec::new()), RdmaUse::Unknown, "byte counters");
-        // What the interfaces moved is no counter of a device.
+        // The interfaces' traffic is not a device counter.
         let mut interface = good_run().counters.remove(0);
         (interface.device, interface.port) = ("eth0".into(), None);
         expect(&run_with_counters(run_over("IB", "NET/IB/0"), vec![interface]), RdmaUse::Unknown, "byte counters");

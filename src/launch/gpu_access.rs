@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// `LD_LIBRARY_PATH`, works in every image: no image's loader needs to know it, and nothing of the image is hidden.
 pub const DRIVER_DIRECTORY: &str = "/usr/local/rdmaprep/driver";
 
-/// What the user asks for.
+/// The user's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The first way that can work.
@@ -45,7 +45,7 @@ impl FromStr for Wanted {
         match ways.into_iter().find(|way| way.to_string() == text) {
             Some(way) => Ok(Wanted::Only(way)),
             None if text == "auto" => Ok(Wanted::Auto),
-            None => Err("it is auto, nvidia, cdi, plain or none".to_owned()),
+            None => Err("use auto, nvidia, cdi, plain or none".to_owned()),
         }
     }
 }
@@ -53,9 +53,9 @@ impl FromStr for Wanted {
 /// Reads the argument of `--gpus`: `all`, a number, or a list with a comma (`0,2`; `2,` is number 2 alone).
 ///
 /// # Errors
-/// It is none of these, in words.
+/// The text is none of these.
 pub fn parse_selection(text: &str) -> Result<GpuSelection, String> {
-    const FORMS: &str = "it is all, a number of GPUs, or a list of their numbers such as 0,2 (2, for number 2 alone)";
+    const FORMS: &str = "use all, a number of GPUs, or a list of indices such as 0,2 (2, for index 2 alone)";
     let number = |text: &str| text.parse::<u32>().map_err(|_| FORMS.to_owned());
     if text == "all" {
         return Ok(GpuSelection::All);
@@ -88,13 +88,13 @@ impl fmt::Display for Way {
     }
 }
 
-/// What a container gets for its GPUs. The GPUs that it sees are those selected, numbered from 0.
+/// How a container gets its GPUs. It sees the selected ones, numbered from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     pub way: Way,
     /// Why this way, in a sentence.
     pub reason: String,
-    /// What the engine is asked for.
+    /// The request to the engine.
     pub gpus: Gpus,
     /// Nodes of this host.
     pub devices: Vec<Device>,
@@ -107,7 +107,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What the agent is to choose among the GPUs that it sees.
+    /// The agent's choice among the GPUs that it sees.
     pub fn agent_selection(&self, asked: &GpuSelection) -> GpuSelection {
         match self.way {
             Way::None => asked.clone(),
@@ -127,9 +127,9 @@ pub struct Obstacle {
 /// No way works, or the selected GPUs are not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    #[error("the container cannot be given GPUs{}", list(.0))]
+    #[error("the container cannot get GPUs{}", list(.0))]
     NoWay(Vec<Obstacle>),
-    #[error("--gpus asks for {asked}, and this host has {present}")]
+    #[error("--gpus requests {asked}, but this host has {present}")]
     NoSuchGpu { asked: String, present: String },
 }
 
@@ -138,7 +138,7 @@ fn list(obstacles: &[Obstacle]) -> String {
     obstacles.iter().map(|o| format!("\n{}: {}\n  {}", o.way, o.reason, o.remedy)).collect()
 }
 
-/// What is known of engine and host.
+/// What is known about engine and host.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     pub kind: EngineKind,
@@ -162,7 +162,7 @@ pub fn choose_access(
         Way::Cdi => cdi(wanted, selection, situation),
         Way::Plain => plain(selection, situation),
         Way::None => Ok(Access {
-            reason: "asked for: image, --device and --mount bring what is needed".to_owned(),
+            reason: "requested: image, --device and --mount provide what is needed".to_owned(),
             ..access(Way::None, Gpus::None)
         }),
     };
@@ -246,7 +246,7 @@ fn nvidia(wanted: Wanted, selection: &GpuSelection, situation: Situation<'_>) ->
             format!("NVIDIA's container toolkit is installed ({hook})")
         }
         // What the engine itself finds, only it knows.
-        (None, _, Wanted::Only(_)) => "asked for, though nothing shows that the engine has NVIDIA's toolkit".to_owned(),
+        (None, _, Wanted::Only(_)) => "requested, though nothing shows that the engine has NVIDIA's toolkit".to_owned(),
         (None, _, Wanted::Auto) => {
             return Err(Obstacle {
                 way: Way::Nvidia,
@@ -289,7 +289,7 @@ fn cdi(wanted: Wanted, selection: &GpuSelection, situation: Situation<'_>) -> Re
     let reason = match (missing, situation.locality, wanted) {
         (None, _, _) => format!("a CDI specification names {}", names.join(", ")),
         (Some(_), Locality::Remote(_), Wanted::Only(_)) => {
-            "asked for; which devices the engine's specifications name shows at the start".to_owned()
+            "requested; the start will show which devices the engine's specifications name".to_owned()
         }
         (Some(name), _, _) => {
             let known = if known.is_empty() { "none of nvidia.com/gpu".to_owned() } else { known.join(", ") };
@@ -306,8 +306,8 @@ fn plain(selection: &GpuSelection, situation: Situation<'_>) -> Result<Access, O
     let obstacle = |reason: String, remedy: &str| Obstacle { way: Way::Plain, reason, remedy: remedy.to_owned() };
     if let Locality::Remote(why) = situation.locality {
         return Err(obstacle(
-            format!("{why}, so nodes and libraries of this host are of no use to it"),
-            "run rdmaprep on the engine's host, or set NVIDIA's container toolkit up there",
+            format!("{why}, so it cannot use nodes and libraries of this host"),
+            "run rdmaprep on the engine's host, or set up NVIDIA's container toolkit there",
         ));
     }
     let host = situation.host;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What a host offers.
+/// The resources of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     pub hostname: String,
@@ -34,7 +34,7 @@ pub struct Host {
     pub cdi_gpus: Vec<CdiDevice>,
     /// `nvidia-container-runtime-hook`, where it is on the PATH: Docker then has the driver `nvidia` for `--gpus`.
     pub toolkit_hook: Option<String>,
-    /// What is there and could not be read.
+    /// Things that exist but could not be read.
     pub problems: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct HostGpu {
     pub minor: u32,
     /// `/dev/nvidia0`
     pub node: String,
-    /// As `0000:1a:00.0`; `None`: the driver's files do not say.
+    /// PCI address such as `0000:1a:00.0`; `None`: the driver's files lack it.
     pub pci_address: Option<String>,
     pub model: Option<String>,
 }
@@ -79,7 +79,7 @@ pub struct CdiDevice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Locality {
     Local,
-    /// It is not, or not certainly; why, in a sentence.
+    /// The engine is not local, or possibly not; the reason as a sentence.
     Remote(String),
 }
 
@@ -143,7 +143,7 @@ pub fn locality(endpoint_is_local: bool, engine: &EngineHost, host: &Host) -> Lo
     }
     if engine.hostname != host.hostname || engine.kernel != host.kernel {
         return Locality::Remote(format!(
-            "the engine runs on {} (Linux {}), and this is {} (Linux {})",
+            "the engine runs on {} (Linux {}), but this is {} (Linux {})",
             engine.hostname, engine.kernel, host.hostname, host.kernel
         ));
     }
@@ -256,7 +256,7 @@ fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Ve
             };
             let specification = if is_json { parse_cdi_json(&text) } else { parse_cdi_yaml(&text) };
             let Some((kind, names)) = specification else {
-                problems.push(format!("{file} is no CDI specification"));
+                problems.push(format!("{file} is not a CDI specification"));
                 continue;
             };
             if kind == CDI_GPU_KIND {
@@ -276,7 +276,7 @@ fn parse_cdi_json(text: &str) -> Option<(String, Vec<String>)> {
     Some((specification.get("kind")?.as_str()?.to_owned(), devices.iter().filter_map(name).collect()))
 }
 
-/// The same of the YAML that nvidia-ctk and podman write: block style, `devices` and `kind` at the top. Everything else in
+/// Reads the YAML that nvidia-ctk and podman write: block style, `devices` and `kind` at the top. Everything else in
 /// it is passed over by its indentation.
 fn parse_cdi_yaml(text: &str) -> Option<(String, Vec<String>)> {
     let (mut kind, mut names, mut in_devices, mut item_indent) = (None, Vec::new(), false, None);
@@ -473,7 +473,7 @@ pub(crate) mod tests {
         assert!(host.has_rdma_cm);
     }
 
-    /// As `nvidia-ctk cdi generate` writes it, shortened.
+    /// The output of `nvidia-ctk cdi generate`, shortened.
     const CDI_YAML: &str = "---\ncdiVersion: 0.5.0\ncontainerEdits:\n  deviceNodes:\n  - path: /dev/nvidiactl\n  hooks:\n  - args:\n    - nvidia-ctk\n    hookName: createContainer\n    name: hook\ndevices:\n- containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n      name: inner\n  name: \"0\"\n- name: GPU-3f\n  containerEdits: {}\n- containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n  name: all\nkind: nvidia.com/gpu\n";
 
     #[test]
@@ -497,7 +497,7 @@ pub(crate) mod tests {
                 ("nvidia.com/gpu=mig", "/var/run/cdi/gpu.json"),
             ]
         );
-        assert_eq!(host.problems, ["/var/run/cdi/bad.json is no CDI specification"]);
+        assert_eq!(host.problems, ["/var/run/cdi/bad.json is not a CDI specification"]);
         assert_eq!(
             parse_cdi_yaml("kind: 'a/b'\ndevices:\n  - name: x\n    containerEdits:\n      name: y\n  - name: z\n"),
             Some(("a/b".to_owned(), vec!["x".to_owned(), "z".to_owned()]))

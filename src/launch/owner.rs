@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The run; every container of this program has it.
 pub const RUN_LABEL: &str = "rdmaprep.run";
-/// It runs the agent.
+/// The container runs the agent.
 pub const AGENT_LABEL: &str = "rdmaprep.agent";
 const PID_LABEL: &str = "rdmaprep.pid";
 const PID_NAMESPACE_LABEL: &str = "rdmaprep.pid-namespace";
@@ -75,7 +75,7 @@ fn start_time(stat: &str) -> Option<String> {
 
 /// Judges a container by its labels. `asking` is this process; `alive` loads the process of a number of this host.
 ///
-/// What cannot be known is kept: a container that is still running may be that of another machine's run.
+/// When in doubt, the container is kept: a running one may belong to another machine's run.
 pub fn fate(labels: &BTreeMap<String, String>, is_running: bool, asking: &Owner, alive: impl Fn(u32) -> Owner) -> Fate {
     let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
     let Ok(pid) = label(PID_LABEL).parse::<u32>() else {

@@ -37,10 +37,10 @@ pub struct PreflightRequest<'a> {
     pub compare_socket: bool,
 }
 
-/// What is to be launched.
+/// The run to launch.
 pub struct Prepared {
     pub launch: Launch,
-    /// The same over TCP.
+    /// The run to launch over TCP.
     over_socket: Option<Launch>,
     plan: AgentPlan,
     host_driver: Option<String>,
@@ -117,7 +117,7 @@ fn choose_nccl(wanted: NcclChoice, facts: &ImageFacts) -> Option<String> {
             // NCCL that is linked into another library cannot be opened by itself.
             let path = torch.path.clone().filter(|path| path.contains("libnccl.so"));
             if path.is_none() {
-                tracing::warn!("torch has its NCCL inside another library: the run takes what the loader finds");
+                tracing::warn!("torch has its NCCL inside another library: the run uses what the loader finds");
             }
             path
         }

@@ -18,7 +18,7 @@ const OVERTIME: Duration = Duration::from_secs(20);
 /// How long to wait for a container whose output has ended.
 const REST: Duration = Duration::from_secs(10);
 
-/// What is to be run.
+/// The run to perform.
 pub struct Run<'a> {
     pub launch: Launch,
     pub plan: &'a AgentPlan,
@@ -63,7 +63,7 @@ pub async fn run(
         () = cancel.cancelled() => return Err(RunError::Interrupted),
     };
     for given_up in &launch.facts.given_up {
-        tracing::info!("not granted, and left out: {given_up}");
+        tracing::info!("not granted and omitted: {given_up}");
     }
     let mut collector = Collector::new(launch.facts, plan, host_driver);
     let Running { container, mut output, create_time } = match started {

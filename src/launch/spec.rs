@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub const AGENT_DIRECTORY: &str = "/rdmaprep";
 /// The program.
 pub const AGENT_PROGRAM: &str = "/rdmaprep/agent";
-/// What it is to do: an [`crate::facts::run::AgentPlan`].
+/// The agent's task: an [`crate::facts::run::AgentPlan`].
 pub const AGENT_PLAN: &str = "/rdmaprep/plan.json";
 /// The ranks may write here, whatever user the image has.
 pub const AGENT_RUN_DIRECTORY: &str = "/rdmaprep/run";
@@ -36,10 +36,10 @@ pub const NETWORK: &str = "host";
 
 /// Node of the connection manager.
 pub const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
-/// All nodes, where which ones there are is not known.
+/// All nodes, if the individual ones are unknown.
 pub const RDMA_DIRECTORY: &str = "/dev/infiniband";
 
-/// What the user asks for beyond image and target.
+/// The user's options beyond image and target.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
     /// Value of the label of the run.
@@ -108,7 +108,7 @@ pub enum SpecError {
     NoSuchRdmaDevice { name: String, present: String },
     #[error("--rdma-device {name}: it has no node\n  modprobe ib_uverbs")]
     NoRdmaNode { name: String },
-    #[error("--rdma-device {name}: {why}, so its devices are not known here\n  --device {RDMA_DIRECTORY}/uverbs0")]
+    #[error("--rdma-device {name}: {why}, so its devices are unknown here\n  --device {RDMA_DIRECTORY}/uverbs0")]
     RemoteRdmaDevice { name: String, why: String },
     #[error("--device {0:?}: a device is HOST[:CONTAINER[:PERMISSIONS]], or a CDI name such as vendor.com/class=name")]
     Device(String),
@@ -151,7 +151,7 @@ pub fn can_start_agent(facts: &ImageFacts) -> Result<(), String> {
     let image = &facts.image;
     if image.os != "linux" || image.architecture != agent {
         return Err(format!(
-            "the image is for {}/{}, and the agent for linux/{agent}\n  run rdmaprep on a host of the image's architecture",
+            "the image is for {}/{}, but the agent is for linux/{agent}\n  run rdmaprep on a host of the image's architecture",
             image.os, image.architecture
         ));
     }
@@ -243,7 +243,7 @@ pub fn ulimits() -> Vec<Ulimit> {
     vec![limit("memlock", MEMLOCK), limit("stack", STACK_BYTES)]
 }
 
-/// What is put into the container before its start. `program` is the agent's file on this machine; `plan` its JSON.
+/// The files to put into the container before its start. `program` is the agent's file on this machine; `plan` its JSON.
 pub fn agent_files(program: PathBuf, plan: Vec<u8>) -> Vec<Upload> {
     let upload = |path: &str, mode, content| Upload { path: path.to_owned(), mode, content };
     vec![
@@ -328,7 +328,7 @@ fn mount_name(bind: &Bind) -> String {
 /// Reads an argument of `--device`.
 ///
 /// # Errors
-/// It is neither a path nor a CDI name.
+/// The text is neither a path nor a CDI name.
 pub fn parse_device(text: &str) -> Result<ExtraDevice, SpecError> {
     let wrong = || SpecError::Device(text.to_owned());
     if !text.starts_with('/') {
@@ -369,7 +369,7 @@ fn is_permissions(text: &str) -> bool {
 /// Reads an argument of `--mount`.
 ///
 /// # Errors
-/// It is no pair of absolute paths.
+/// The text is not a pair of absolute paths.
 pub fn parse_mount(text: &str) -> Result<Bind, SpecError> {
     let wrong = || SpecError::Mount(text.to_owned());
     let parts: Vec<&str> = text.split(':').collect();

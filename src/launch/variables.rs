@@ -24,7 +24,7 @@ const DEFAULT_SUBSYS: &str = "INIT,BOOTSTRAP,ENV";
 /// The agent sets the file itself, one per rank.
 const CLEARED: [&str; 2] = [DEBUG_SUBSYS, "NCCL_DEBUG_FILE"];
 
-/// What every run sets. Warnings of libibverbs name the provider that is missing.
+/// Variables that every run sets. Warnings of libibverbs name the provider that is missing.
 const ALWAYS: [(&str, &str); 2] = [("NCCL_DEBUG", "INFO"), ("IBV_SHOW_WARNINGS", "1")];
 
 /// What makes NCCL take TCP, whatever it would take otherwise (NVIDIA/nccl, "Environment variables").
@@ -33,7 +33,7 @@ const OVER_SOCKET: [(&str, &str); 2] = [("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "
 /// `nvls.cc`).
 const FORCE_NIC: [(&str, &str); 3] = [("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"), ("NCCL_NVLS_ENABLE", "0")];
 
-/// What stands for a value that is not shown.
+/// Replaces a value that is not shown.
 pub const HIDDEN: &str = "***";
 
 /// A variable that the user gives.
@@ -46,11 +46,11 @@ pub struct UserVariable {
 /// An argument of `--env` that names no variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    #[error("--env {0:?}: a variable has a name without spaces, as in NAME=VALUE")]
+    #[error("--env {0:?}: a variable's name has no spaces; write NAME=VALUE")]
     Name(String),
     #[error("--env {0}: the variable is not set here\n  --env {0}=VALUE")]
     NotSet(String),
-    #[error("--env {0}: the value has a zero byte")]
+    #[error("--env {0}: the value contains a zero byte")]
     Value(String),
 }
 
@@ -80,7 +80,7 @@ impl UserVariable {
 pub struct Sources<'a> {
     /// The image's Env, in order; a later one wins.
     pub image: &'a [(String, String)],
-    /// What NCCL gets in the image, files included.
+    /// The NCCL settings in the image, including files.
     pub nccl_settings: &'a [NcclSetting],
     /// The target's, or none with `--no-presets`.
     pub presets: &'a [(&'a str, &'a str)],
@@ -88,11 +88,11 @@ pub struct Sources<'a> {
     pub force_nic: bool,
     /// RDMA devices of the host, where they are known.
     pub nics: Option<&'a Nics>,
-    /// The same run once more, over TCP.
+    /// The run repeated over TCP.
     pub over_socket: bool,
     /// A directory to be searched before all others for libraries.
     pub library_directory: Option<&'a str>,
-    /// What the way to the GPUs needs.
+    /// What the GPU access needs.
     pub access: &'a [(&'a str, &'a str)],
 }
 
@@ -234,7 +234,7 @@ fn hca_filter(sources: &Sources<'_>, given: &dyn Fn(&str) -> Vec<(Origin, String
     }
 }
 
-/// What a file of the image sets, such as `/etc/nccl.conf`.
+/// Settings from a file in the image, such as `/etc/nccl.conf`.
 fn file_setting(sources: &Sources<'_>, name: &str) -> Option<(Origin, String)> {
     let setting = sources.nccl_settings.iter().find(|setting| setting.name == name && setting.from != "Env")?;
     Some((Origin::Image, setting.value.clone()))

@@ -7,7 +7,7 @@ use crate::diagnosis::{Cause, CauseId};
 struct Rule {
     id: CauseId,
     mark: Mark,
-    /// Of each list one text must stand in some line, too.
+    /// Some line must also contain one text from each list.
     beside: &'static [&'static [&'static str]],
     /// What this case is in particular.
     summary: Option<&'static str>,
@@ -20,7 +20,7 @@ enum Mark {
     Said(&'static [&'static str]),
     /// A line of any program that has all of these.
     Line(&'static [&'static str]),
-    /// The same in a build that said nothing of its own: what it tolerates is no cause.
+    /// Marks that count only in a build without messages of its own: what it tolerates is not a cause.
     Elsewhere(&'static [&'static str]),
 }
 use Mark::{Elsewhere, Line, Said};

@@ -17,15 +17,15 @@ const MAX_KEYS: usize = 1024;
 /// Bytes of a word that is kept.
 const MAX_WORD: usize = 128;
 
-/// What a text says of RDMA devices.
+/// The RDMA devices in a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RdmaTexts {
     /// Blocks of `ibv_devinfo`.
     pub devices: Vec<RdmaDevice>,
-    /// Of `ibv_devinfo -v`, `show_gids` or sysfs.
+    /// From `ibv_devinfo -v`, `show_gids` or sysfs.
     pub gids: Vec<Gid>,
-    /// Of sysfs, `ports/N/pkeys/I`.
+    /// From sysfs, `ports/N/pkeys/I`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition_keys: Vec<PartitionKey>,
     /// `ibv_devinfo` found no device.

@@ -2,7 +2,7 @@
 
 use crate::logs::nccl::Limit;
 
-/// What is known of the container.
+/// What is known about the container.
 #[derive(Debug, Default)]
 pub struct Limits {
     pub memlock: Limit,

@@ -349,7 +349,7 @@ fn parse_half(words: &[&str]) -> Option<Measured> {
     };
     let is_told = is_whole || deviation.is_some() || *last == "N/A";
     is_told.then_some(Measured {
-        // A root stands in its place where the row was cut: -1 or 0.
+        // If the row was cut, a root is in its place: -1 or 0.
         time_us: finite(time).filter(|value| *value > 0.0 || *time == "0.00")?,
         algbw_gb_per_s: finite(algbw)?,
         busbw_gb_per_s: finite(busbw)?,
@@ -381,7 +381,7 @@ fn kept(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// What nccl-tests says behind a sum, if it was asked to judge it.
+/// The word that nccl-tests prints after a sum if it judges it.
 fn verdict(word: Option<&str>) -> Option<bool> {
     match word {
         Some("OK") => Some(true),

@@ -1,4 +1,4 @@
-//! Why a step failed: from the step, its error and what is known of the device and the process.
+//! Why a step failed: from the step, its error, and what is known about the device and the process.
 
 use crate::diagnosis::{Cause, CauseId};
 use crate::facts::devices::Gid;
@@ -6,13 +6,13 @@ use crate::facts::loopback::{Step, StepError, VerbsTransport};
 use crate::ffi::rdma::{Errno, WC_RETRY_EXC_ERR};
 use rustix::io::Errno as System;
 
-/// What is known when a step fails.
+/// The facts known when a step fails.
 #[derive(Debug, Clone)]
 pub struct Situation {
     pub transport: VerbsTransport,
-    /// `RLIMIT_MEMLOCK`; `None`: there is no limit, or it does not bind this process.
+    /// `RLIMIT_MEMLOCK`; `None`: unlimited, or it does not apply to this process.
     pub memlock_bytes: Option<u64>,
-    /// What the run registers.
+    /// Bytes that the run registers.
     pub wanted_bytes: u64,
     /// The slots of the port's GID table that are in use.
     pub gids: Vec<Gid>,
@@ -21,7 +21,7 @@ pub struct Situation {
     pub is_global: bool,
 }
 
-/// The cause, where it is known.
+/// The cause, if known.
 pub fn of(step: Step, error: &StepError, situation: &Situation) -> Option<Cause> {
     match error {
         StepError::Errno { code, .. } => of_errno(step, *code, situation),
@@ -39,9 +39,9 @@ fn of_errno(step: Step, code: Errno, situation: &Situation) -> Option<Cause> {
             let limit_bytes = situation.memlock_bytes?;
             let wanted_bytes = situation.wanted_bytes;
             Some(
-                CauseId::MemlockLow.cause(Vec::new()).summary(format!(
-                    "memlock is limited to {limit_bytes} B, and {wanted_bytes} B are to be registered"
-                )),
+                CauseId::MemlockLow
+                    .cause(Vec::new())
+                    .summary(format!("memlock is limited to {limit_bytes} B, but {wanted_bytes} B must be registered")),
             )
         }
         Step::QueryGid | Step::ModifyToRtr | Step::ModifyToRts => {
@@ -67,7 +67,7 @@ fn of_errno(step: Step, code: Errno, situation: &Situation) -> Option<Cause> {
     }
 }
 
-/// A slot that holds no GID.
+/// A slot without a GID.
 pub fn unusable(situation: &Situation) -> Option<Cause> {
     if !situation.is_global || situation.gids.iter().any(|gid| gid.index == situation.gid_index) {
         return None;
@@ -111,10 +111,8 @@ mod tests {
         let by_lid = Situation { is_global: false, ..empty.clone() };
         let unusable =
             |index| Some((CauseId::GidUnroutable, format!("slot {index} of the GID table is empty; usable: 1")));
-        let memlock = Some((
-            CauseId::MemlockLow,
-            "memlock is limited to 65536 B, and 33554432 B are to be registered".to_owned(),
-        ));
+        let memlock =
+            Some((CauseId::MemlockLow, "memlock is limited to 65536 B, but 33554432 B must be registered".to_owned()));
         let told = |id: CauseId, summary: &str| Some((id, summary.to_owned()));
         let iwarp_mode = told(CauseId::ErdmaDriverNotCompat, "the device is in iWARP mode, not in compat mode");
         let namespace = told(

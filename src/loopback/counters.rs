@@ -18,7 +18,7 @@ pub struct Before {
 const PACKETS: [&str; 2] = ["hw_counters/sent_pkts", "hw_counters/rcvd_pkts"];
 
 impl Before {
-    /// Reads them, below the root that has `sys`.
+    /// Reads the counters, below the root that has `sys`.
     pub fn read(root: &Path, device: &str, port: u32) -> Before {
         let folder = port_folder(device, &port.to_string());
         let tree = Tree::new(root);
@@ -26,11 +26,11 @@ impl Before {
         Before { root: root.to_path_buf(), folder, bytes, packets }
     }
 
-    /// How much they rose since, beside what `moved_bytes` must have added: in packets of `mtu_bytes` where there is no counter
-    /// of bytes.
+    /// How much the counters rose, and how much `moved_bytes` must have added: in packets of `mtu_bytes` if the port has no
+    /// byte counter.
     pub fn rise(&self, moved_bytes: u64, mtu_bytes: Option<u32>) -> Option<CounterRise> {
         let tree = Tree::new(&self.root);
-        // One that was set back counts from zero.
+        // A counter that was reset counts from zero.
         let rise = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after);
         if let Some(before) = &self.bytes {
             let after = traffic(&tree, &self.folder).filter(|after| after.source == before.source)?;

@@ -1,8 +1,8 @@
-//! RDMA writes from a device to itself: the proof that driver, provider, limits and GID work where there is one GPU, or none.
+//! RDMA writes from a device to itself: proof that driver, provider, limits and GID work, on a host with one GPU or none.
 //!
 //! Input: [`Options`]. Output: a [`LoopbackReport`] with what was moved and verified, or the step that failed and its cause.
-//! Each device is tried in a thread of its own ([`transfer`]), since a call into a driver may not come back: then the thread is
-//! left behind, and the report says in which step it was. What does come back has given everything back.
+//! Each device is tried in its own thread ([`transfer`]), since a call into a driver may never return: then the thread is
+//! abandoned, and the report says in which step. A thread that returns has released everything.
 
 mod cause;
 mod counters;
@@ -21,18 +21,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
-/// What to do.
+/// What to test.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Empty: every device.
     pub devices: Vec<String>,
-    /// `None`: the one that NCCL takes.
+    /// `None`: the one that NCCL uses.
     pub gid_index: Option<u32>,
-    /// Of the messages, in bytes: multiples of 4096.
+    /// Message sizes in bytes: multiples of 4096.
     pub sizes: Vec<u64>,
-    /// A message of each path that is changed before it is verified, from 1 on: the proof that the check finds it.
+    /// A message of each path, from 1, to corrupt before it is verified: proof that the check finds it.
     pub plant: Option<u32>,
-    /// A device must be done by then.
+    /// Time limit per device.
     pub device_timeout: Duration,
 }
 
@@ -51,13 +51,13 @@ impl Default for Options {
     }
 }
 
-/// How long a thread that is past its time may take to say so.
+/// How long a thread past its deadline may take to report.
 const GRACE: Duration = Duration::from_secs(2);
 /// Where `sys` is.
 const ROOT: &str = "/";
 const NODES: &str = "/dev/infiniband";
 
-/// Where a thread is, and what it found so far.
+/// A thread's current step, and its results so far.
 #[derive(Debug)]
 struct Progress<T> {
     step: Mutex<Step>,
@@ -74,12 +74,12 @@ impl<T> Progress<T> {
     }
 }
 
-/// A thread that panicked left a value that is as good as any.
+/// The value that a panicked thread left is still usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs in a thread of its own and gives what was found by the end, or until time is up or it panicked; the failure says which.
+/// Runs in its own thread and returns what was found by its end, by the time limit, or before a panic; the failure says which.
 fn within<T: Clone + Send + 'static>(
     limit: Duration,
     start: T,
@@ -107,7 +107,7 @@ fn within<T: Clone + Send + 'static>(
     (found, failure)
 }
 
-/// What libibverbs knows.
+/// The devices that libibverbs knows.
 #[derive(Debug, Clone, Default)]
 struct Listed {
     library: Option<LoadedLibrary>,
@@ -115,7 +115,7 @@ struct Listed {
     devices: Vec<DeviceLoopback>,
 }
 
-/// Moves data on every device that is asked for. It takes at most [`Options::device_timeout`] and a little for each.
+/// Moves data on every requested device. Each takes at most little more than [`Options::device_timeout`].
 pub fn run(options: &Options) -> LoopbackReport {
     let (listed, hung) = within(options.device_timeout, Listed::default(), list);
     let mut report = LoopbackReport {
@@ -181,7 +181,7 @@ fn list(progress: &Progress<Listed>) {
     }
 }
 
-/// Devices of sysfs that libibverbs leaves out: those without a node, or without a provider.
+/// Devices in sysfs that libibverbs omits: those without a node or a provider.
 fn unlisted(tree: &Tree<'_>, listed: &[DeviceLoopback]) -> Vec<DeviceLoopback> {
     let mut found = rdma::devices(tree);
     found.retain(|name| listed.iter().all(|device| device.name != *name));

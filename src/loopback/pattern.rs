@@ -1,7 +1,7 @@
-//! What is written: bytes that differ from message to message and from place to place.
+//! Test data: bytes that differ between messages and between positions.
 //!
-//! A message is made of blocks: each is the message's own block of random bytes, with its place in the message in front. So old
-//! data, data of another message, and data at the wrong place are all found.
+//! A message consists of blocks: each is the message's own block of random bytes, preceded by its position. So old data,
+//! data of another message, and data at the wrong position are all found.
 
 /// Bytes of a block; a message's length is a multiple of it.
 pub const BLOCK: usize = 4096;
@@ -38,7 +38,7 @@ pub fn fill(buffer: &mut [u8], message: u32) {
     }
 }
 
-/// A byte that is not the message's.
+/// A byte that differs from the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
     pub offset: u64,
@@ -46,7 +46,7 @@ pub struct Difference {
     pub expected: u8,
 }
 
-/// The first byte of a buffer that is not the message's.
+/// The first byte of a buffer that differs from the message.
 pub fn first_difference(buffer: &[u8], message: u32) -> Option<Difference> {
     let mut expected = blocks(message);
     (0..).zip(buffer.chunks(BLOCK)).find_map(|(place, part)| {

@@ -1,5 +1,5 @@
-//! One device: what it says of itself, then on each port writes on a queue pair that is connected with itself and on two that are
-//! connected with one another.
+//! One device: its own description, then on each port writes on a queue pair connected to itself and on two that are
+//! connected to each other.
 
 use super::cause::{self, Situation};
 use super::counters::Before;
@@ -20,23 +20,23 @@ use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Of each of the two regions, in bytes.
+/// Size of each of the two regions, in bytes.
 const REGION_BYTES: usize = 16 << 20;
-/// Writes that are posted at once.
+/// Writes posted at once.
 const BATCH: usize = 16;
-/// Batches of each size; on two queue pairs the second goes the other way.
+/// Batches of each size; with two queue pairs the second goes the other way.
 const ROUNDS: usize = 2;
-/// Places of a queue pair: a batch and its receive.
+/// Depth of a queue pair: a batch and its receive.
 const DEPTH: u32 = 32;
-/// How long a port may take to be seen down after a write failed for it.
+/// How long a port may take to show as down after a write failed because of it.
 const STATE_PATIENCE: Duration = Duration::from_secs(1);
 /// How often to look until then.
 const STATE_POLL: Duration = Duration::from_millis(10);
-/// A batch must be done by then.
+/// Time limit for a batch.
 const BATCH_LIMIT: Duration = Duration::from_secs(10);
 /// 4.096 µs × 2^16 is 0.27 s: with the retries a device that does not answer is found out within seconds. (NCCL waits 2^20.)
 const ACK_TIMEOUT: u8 = 16;
-/// As NCCL.
+/// NCCL's value.
 const RETRIES: u8 = 7;
 /// The first packet's number on a connection; NCCL's is 0. The two directions differ.
 const FIRST_PSN: u32 = 0;
@@ -44,10 +44,10 @@ const FIRST_PSN: u32 = 0;
 const CAP_IPC_LOCK: u32 = 14;
 
 type Progressing = Progress<DeviceLoopback>;
-/// A step that failed, before its cause is looked for.
+/// A failed step, before its cause is determined.
 type StepResult<T> = Result<T, (Step, StepError)>;
 
-/// Takes a step: says where it is, and gives the error of a call with it.
+/// Runs a step: records the position, and returns a call's error with it.
 fn step<T>(progress: &Progressing, at: Step, call: impl FnOnce() -> Result<T, Errno>) -> StepResult<T> {
     progress.at(at);
     call().map_err(|errno| (at, verbs::errno_error(errno)))
@@ -56,7 +56,7 @@ fn step<T>(progress: &Progressing, at: Step, call: impl FnOnce() -> Result<T, Er
 /// Why a library could not be opened, in words.
 pub fn words(failure: &Failure) -> String {
     match failure {
-        // The loader's words name it.
+        // The loader's message names it.
         Failure::LibraryMissing { detail, .. } => detail.clone(),
         Failure::SymbolMissing { library, symbol } => format!("{library} has no {symbol}"),
         other => format!("{other:?}"),
@@ -119,19 +119,19 @@ fn device_limits(attributes: &verbs::DeviceAttr) -> DeviceLimits {
     }
 }
 
-/// A GID as sysfs has it.
+/// A GID as in sysfs.
 fn words_of(raw: [u8; 16]) -> String {
     Ipv6Addr::from(raw).segments().map(|segment| format!("{segment:04x}")).join(":")
 }
 
-/// As `0016:3eff:fe2c:6aad`.
+/// A GUID as in sysfs: `0016:3eff:fe2c:6aad`.
 fn guid(bytes: [u8; 8]) -> String {
     let parts: Vec<String> = bytes.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
     parts.join(":")
 }
 
 fn port_attributes(attributes: &verbs::PortAttr) -> PortAttributes {
-    // enum ibv_port_state; sysfs has the same words.
+    // enum ibv_port_state; sysfs uses the same words.
     let states = ["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"];
     let state = usize::try_from(attributes.state).ok().and_then(|state| states.get(state));
     PortAttributes {
@@ -152,7 +152,7 @@ fn port_attributes(attributes: &verbs::PortAttr) -> PortAttributes {
     }
 }
 
-/// `enum ibv_mtu`: 1 is 256, and each further one twice as much.
+/// `enum ibv_mtu`: 1 is 256, and each next value doubles it.
 fn mtu_bytes(mtu: i32) -> Option<u32> {
     (1..=5).contains(&mtu).then(|| 128 << mtu)
 }
@@ -189,7 +189,7 @@ impl Port<'_> {
         let described = port_attributes(&attributes);
         found.attributes = Some(described.clone());
         if attributes.state != verbs::PORT_ACTIVE {
-            let error = StepError::Other { detail: "NCCL would leave the port out".to_owned() };
+            let error = StepError::Other { detail: "NCCL would skip the port".to_owned() };
             let cause = port_not_active(&described.state);
             return Err(failed((Step::QueryPort, error), Some(cause)));
         }
@@ -226,7 +226,7 @@ impl Port<'_> {
         Ok(())
     }
 
-    /// The port was active when it began.
+    /// The port was active at the start.
     fn port_went_down(&self, step: Step) -> Option<Cause> {
         if !matches!(step, Step::PostSend | Step::PollCq) {
             return None;
@@ -273,7 +273,7 @@ impl Port<'_> {
         let raw = step(self.progress, Step::QueryGid, || self.context.query_gid(self.port, index))?;
         // A queue pair's attributes have one byte for it.
         if u8::try_from(index).is_err() {
-            let detail = format!("index {index}: a queue pair takes none above {}", u8::MAX);
+            let detail = format!("index {index}: a queue pair accepts none above {}", u8::MAX);
             return Err((Step::QueryGid, StepError::Other { detail }));
         }
         let slot = situation.gids.iter().find(|gid| gid.index == index);
@@ -293,7 +293,7 @@ impl Port<'_> {
         Ok((gid, raw))
     }
 
-    /// Makes everything that a path needs, moves the data and gives everything back.
+    /// Creates everything that a path needs, moves the data, and releases everything.
     fn path(&self, moved: &mut PathLoopback, sizes: &[u64], link: &Link, address: &Address) -> StepResult<()> {
         let progress = self.progress;
         let domain = step(progress, Step::AllocPd, || self.context.alloc_pd())?;
@@ -331,7 +331,7 @@ impl Port<'_> {
         Ok(())
     }
 
-    /// One queue pair, or two, ready to send. The addresses change hands as NCCL's ranks exchange theirs, but in this process.
+    /// One queue pair, or two, ready to send. They exchange addresses as NCCL's ranks do, but within this process.
     fn connect<'q>(
         &self,
         path: Path,
@@ -362,7 +362,7 @@ impl Port<'_> {
     }
 }
 
-/// A region that the device may still write to; its batch failed before.
+/// The error for a region that the device may still write to after its batch failed.
 fn lost(step: Step) -> (Step, StepError) {
     (step, StepError::Other { detail: "the memory is still in use by the device".to_owned() })
 }
@@ -374,7 +374,7 @@ fn fill(source: &mut Region, places: &[Range<usize>], first_message: u32) -> Ste
     Ok(())
 }
 
-/// Changes the last byte of a message where it arrived.
+/// Changes the last byte of a received message.
 fn plant(target: &mut Region, places: &[Range<usize>], first_message: u32, planted: Option<u32>) {
     let place = planted.and_then(|planted| planted.checked_sub(first_message));
     let place = place.and_then(|at| places.get(usize::try_from(at).ok()?));
@@ -393,7 +393,7 @@ fn verify(target: &mut Region, places: &[Range<usize>], first_message: u32) -> S
     Ok(())
 }
 
-/// The limit of locked memory; `None`: there is none, or it does not bind this process.
+/// The limit of locked memory; `None`: unlimited, or it does not apply to this process.
 fn memlock() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 pub const MAGIC: &[u8; 8] = b"!<arch>\n";
 const HEADER: usize = 60;
-/// Name, then numbers in decimal and ASCII: the size stands at 48, ten digits; then the end of the header.
+/// Name, then decimal ASCII numbers: ten digits of size at offset 48; then the end of the header.
 const NAME: std::ops::Range<usize> = 0..16;
 const SIZE: std::ops::Range<usize> = 48..58;
 const END: &[u8] = b"`\n";
@@ -17,7 +17,7 @@ pub struct Member {
     start: u64,
 }
 
-/// An archive behind its magic.
+/// An archive after its magic.
 pub struct Archive<R> {
     file: R,
     next: u64,
@@ -30,7 +30,7 @@ impl<R: Read + Seek> Archive<R> {
         Ok(Archive { file, next: MAGIC.len() as u64, length })
     }
 
-    /// The next member. Its content is known to be there as a whole.
+    /// The next member. Its content is known to be complete.
     pub fn next(&mut self) -> Result<Option<Member>, PackageFileError> {
         if self.next >= self.length {
             return Ok(None);
@@ -47,9 +47,9 @@ impl<R: Read + Seek> Archive<R> {
         let name = text(NAME).trim_end_matches('/').to_owned();
         let damaged = |problem: &str| PackageFileError::Damaged { member: "archive".into(), problem: problem.into() };
         if header[SIZE.end..] != *END {
-            return Err(damaged("a member does not start where the one before it ends"));
+            return Err(damaged("a member does not start where the previous one ends"));
         }
-        let size: u64 = text(SIZE).parse().map_err(|_| damaged("the size of a member is no number"))?;
+        let size: u64 = text(SIZE).parse().map_err(|_| damaged("the size of a member is not a number"))?;
         let start = self.next + HEADER as u64;
         // Ten digits and a file's length: far from overflowing.
         if start + size > self.length {

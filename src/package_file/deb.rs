@@ -11,7 +11,7 @@ use std::io::{Read, Seek};
 const MAX_CONTROL_BYTES: u64 = 32 << 20;
 const CONTROL: &str = "control.tar";
 
-/// Reads an archive whose magic was read.
+/// Reads an archive after its magic.
 pub fn read_deb(file: impl Read + Seek) -> Result<PackageFile, PackageFileError> {
     let mut archive = Archive::new(file)?;
     let version = archive.next()?.filter(|member| member.name == "debian-binary");
@@ -23,7 +23,7 @@ pub fn read_deb(file: impl Read + Seek) -> Result<PackageFile, PackageFileError>
     }
     let mut read = None;
     while let Some(member) = archive.next()? {
-        // Names that start with an underscore are left for extensions.
+        // Names that start with an underscore are reserved for extensions.
         if read.is_none() && member.name.starts_with(CONTROL) {
             let packed = archive.content(&member)?;
             let tar: Box<dyn Read> = match &member.name[CONTROL.len()..] {
@@ -67,7 +67,7 @@ fn read_control(tar: impl Read) -> std::io::Result<Control> {
         entry.read_to_end(&mut bytes)?;
         *wanted = Some(String::from_utf8_lossy(&bytes).into_owned());
     }
-    // The checksum of what was unpacked stands at its end.
+    // The checksum of the unpacked data is at its end.
     std::io::copy(&mut archive.into_inner(), &mut std::io::sink())?;
     Ok(control)
 }
@@ -75,7 +75,7 @@ fn read_control(tar: impl Read) -> std::io::Result<Control> {
 fn parse_control(text: &str, checksums: Option<String>) -> Result<PackageFile, PackageFileError> {
     let mut packages = parse_dpkg_status(text).map_err(PackageFileError::Control)?;
     let (Some(package), true) = (packages.pop(), packages.is_empty()) else {
-        return Err(PackageFileError::Control("it does not hold one paragraph".to_owned()));
+        return Err(PackageFileError::Control("it does not contain exactly one paragraph".to_owned()));
     };
     for (field, value) in [("Version", &package.version), ("Architecture", &package.architecture)] {
         if value.is_empty() {
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// However it was cut or changed: an error, never a panic and never another package.
+    /// A truncated or changed file gives an error, never a panic and never another package.
     #[test]
     fn damaged_files() {
         for packing in [Packing::None, Packing::Gzip, Packing::Xz, Packing::Zstd] {
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn what_it_is_instead_is_said() {
         let said = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
-        assert_eq!(said(b""), "it is no package file");
-        assert_eq!(said(b"<!DOCTYPE html><title>404</title>"), "it is no package file");
-        // A static library is an ar archive, too.
-        assert_eq!(said(&ar(&[("hello.o", b"ELF")])), "it is no package file");
+        assert_eq!(said(b""), "it is not a package file");
+        assert_eq!(said(b"<!DOCTYPE html><title>404</title>"), "it is not a package file");
+        // A static library is an ar archive too.
+        assert_eq!(said(&ar(&[("hello.o", b"ELF")])), "it is not a package file");
         let old = ar(&[("debian-binary", b"3.0\n")]);
         assert_eq!(said(&old), "its format is \"3.0\", which is newer than this program");
         let empty = ar(&[("debian-binary", b"2.0\n")]);
@@ -149,6 +149,6 @@ mod tests {
         assert!(control("Package: a\nVersion: 1\n").contains("it has no Architecture"));
         assert!(control("").contains("one paragraph"));
         let whole = deb(Packing::None, CONTROL_TEXT, "");
-        assert_eq!(said(&whole[..whole.len() - 3]), "it ends in the middle of data.tar: it was not copied whole");
+        assert_eq!(said(&whole[..whole.len() - 3]), "it ends in the middle of data.tar: it was not copied completely");
     }
 }

@@ -1,7 +1,7 @@
-//! Package files that lie outside of any repository: what each says of itself.
+//! Package files outside any repository: what each states about itself.
 //!
-//! Input: the bytes of a file. Output: a [`PackageFile`], or why it is none. `deb` reads Debian's format, `ar` the archive
-//! that it is; `rpm` reads rpm's.
+//! Input: the bytes of a file. Output: a [`PackageFile`], or why it is not one. `deb` reads Debian's format, `ar` its
+//! archive; `rpm` reads rpm's.
 
 mod ar;
 mod deb;
@@ -11,12 +11,12 @@ use crate::facts::Package;
 use crate::inspect::packages::rpm::RpmError;
 use std::io::{Read, Seek, SeekFrom};
 
-/// Where a package file cannot be used.
+/// Why a package file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageFileError {
-    #[error("it is no package file")]
+    #[error("it is not a package file")]
     NotAPackage,
-    #[error("it ends in the middle of {member}: it was not copied whole")]
+    #[error("it ends in the middle of {member}: it was not copied completely")]
     Truncated { member: String },
     #[error("its {member} is damaged: {problem}")]
     Damaged { member: String, problem: String },
@@ -24,24 +24,24 @@ pub enum PackageFileError {
     Missing(&'static str),
     #[error("its format is {0:?}, which is newer than this program")]
     Format(String),
-    #[error("its control file is not one of a package: {0}")]
+    #[error("its control file is not that of a package: {0}")]
     Control(String),
     #[error(transparent)]
     Header(#[from] RpmError),
-    #[error("it is a source package: nothing of it can be installed")]
+    #[error("it is a source package, which cannot be installed")]
     Source,
-    #[error("its {part} has another digest than it says: it was changed or not copied right")]
+    #[error("its {part} does not match its stated digest: it was changed or damaged")]
     Digest { part: &'static str },
     #[error("reading it: {0}")]
     Read(#[from] std::io::Error),
 }
 
-/// A package file and what its control data say.
+/// A package file and its control data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageFile {
-    /// Name, version, architecture, dependencies; the state is `Installed`, as it is to be.
+    /// Name, version, architecture, dependencies; the state is `Installed`, as after installation.
     pub package: Package,
-    /// The files that it would put into the image, without a leading slash; `None`: it has no list of them.
+    /// The files that it would install, without a leading slash; `None`: it has no file list.
     pub files: Option<Vec<String>>,
     pub form: Form,
 }
@@ -61,7 +61,7 @@ impl Form {
         matches!(self, Form::Rpm { .. })
     }
 
-    /// What a file of the format is called.
+    /// The name of the format.
     pub fn title(&self) -> &'static str {
         match self {
             Form::Deb => "a Debian package",
@@ -70,10 +70,10 @@ impl Form {
     }
 }
 
-/// Reads the control data of a package file. What it would install is not read, only that it is there.
+/// Reads the control data of a package file. The payload is not read, only checked for presence.
 ///
 /// # Errors
-/// It is no package, or damaged.
+/// The file is not a package, or is damaged.
 pub fn read_package_file(mut file: impl Read + Seek) -> Result<PackageFile, PackageFileError> {
     let mut magic = [0; ar::MAGIC.len()];
     file.read_exact(&mut magic).map_err(|error| match error.kind() {
@@ -161,7 +161,7 @@ pub mod testing {
         pub files: &'a [&'a str],
     }
 
-    /// A value of a header: type, count, bytes.
+    /// A header value: type, count, bytes.
     type Value = (u32, usize, Vec<u8>);
 
     fn texts(kind: u32, texts: &[&str]) -> Value {
@@ -187,7 +187,7 @@ pub mod testing {
         start.chain(index).chain(data).collect()
     }
 
-    /// An rpm package; its payload is no archive.
+    /// An rpm package; its payload is not an archive.
     pub fn rpm(text: &RpmText<'_>) -> Vec<u8> {
         use sha2::{Digest as _, Sha256};
         let hex = |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();

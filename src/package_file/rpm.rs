@@ -1,6 +1,6 @@
 //! rpm packages (rpm, docs/manual/format.md): the lead, a signature header, the header, the payload.
 //!
-//! Digests that the file has of itself are compared; signatures are not, which is rpm's business in the build.
+//! The file's own digests are verified; signatures are not: rpm checks them in the build.
 
 use super::{Form, PackageFile, PackageFileError};
 use crate::inspect::packages::rpm::header::{ENTRY_BYTES, Header, MAX_DATA_BYTES, MAX_ENTRIES, Tag};
@@ -11,7 +11,7 @@ use std::io::{self, Read};
 /// Start of the lead (rpm, docs/manual/format_lead.md).
 pub const MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
 const LEAD: usize = 96;
-/// Major version of the format; 5 and later say here that they are 4.
+/// Major version of the format; 5 and later state 4 here.
 const MAJOR: usize = 4;
 /// Start of a header, before four reserved bytes (rpm, docs/manual/format_header.md).
 const HEADER_MAGIC: [u8; 4] = [0x8e, 0xad, 0xe8, 1];
@@ -40,7 +40,7 @@ pub fn read_rpm(file: impl Read) -> Result<PackageFile, PackageFileError> {
         return Err(PackageFileError::Digest { part: "header" });
     }
     let header = Header::parse(&bytes[ALIGNMENT..])?;
-    // A source package says what it makes, and no package that it was made from.
+    // A source package names what it builds, but no source of its own.
     if header.text(Tag::SourceRpm)?.is_none() {
         return Err(PackageFileError::Source);
     }
@@ -103,7 +103,7 @@ impl<R: Read> Hashed<R> {
         let mut start = [0; 16];
         self.fill(&mut start, member)?;
         if start[..4] != HEADER_MAGIC {
-            let problem = "it does not start as one".to_owned();
+            let problem = "it does not start like one".to_owned();
             return Err(PackageFileError::Damaged { member: member.to_owned(), problem });
         }
         let number = |at: usize| u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]) as usize;
@@ -113,7 +113,7 @@ impl<R: Read> Hashed<R> {
         }
         let length = entries * ENTRY_BYTES + data;
         let mut header = start.to_vec();
-        // Not more is allocated than there is.
+        // Never allocates more than the file has.
         self.take(length as u64).read_to_end(&mut header)?;
         if header.len() < start.len() + length {
             return Err(PackageFileError::Truncated { member: member.to_owned() });
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(file.form, Form::Rpm { sha256: hex(&Sha256::digest(&bytes)) });
     }
 
-    /// However it was cut or changed: an error, never a panic and never another package.
+    /// A truncated or changed file gives an error, never a panic and never another package.
     #[test]
     fn damaged_files() {
         let whole = rpm(&TEXT);
@@ -169,7 +169,7 @@ mod tests {
             let mut changed = whole.clone();
             changed[at] ^= 0x55;
             if let Ok(file) = read(&changed) {
-                // The lead's fields have no meaning any more, and nothing has a digest of the signatures.
+                // The lead's fields have no meaning any more, and no digest covers the signatures.
                 assert!(file.package == good.package && at < protected, "{at}");
             }
         }
@@ -179,17 +179,17 @@ mod tests {
     fn what_it_is_instead_is_said() {
         let said = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
         let whole = rpm(&TEXT);
-        assert_eq!(said(&whole[..20]), "it ends in the middle of lead: it was not copied whole");
-        assert_eq!(said(&whole[..whole.len() - 1]), "it ends in the middle of payload: it was not copied whole");
+        assert_eq!(said(&whole[..20]), "it ends in the middle of lead: it was not copied completely");
+        assert_eq!(said(&whole[..whole.len() - 1]), "it ends in the middle of payload: it was not copied completely");
         let mut newer = whole.clone();
         newer[MAJOR] = 6;
         assert_eq!(said(&newer), "its format is \"6\", which is newer than this program");
         let mut no_header = whole.clone();
         no_header[LEAD] = 0;
-        assert_eq!(said(&no_header), "its signature header is damaged: it does not start as one");
+        assert_eq!(said(&no_header), "its signature header is damaged: it does not start like one");
         let mut other = whole.clone();
         *other.last_mut().unwrap() ^= 1;
-        assert!(said(&other).starts_with("its payload has another digest"), "{}", said(&other));
+        assert!(said(&other).starts_with("its payload does not match"), "{}", said(&other));
         assert!(said(&rpm(&RpmText { source: "", ..TEXT })).starts_with("it is a source package"));
         assert!(said(&rpm(&RpmText { name: "", ..TEXT })).contains("has no name"));
     }

@@ -158,7 +158,7 @@ fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// What the fabric's packages take the place of, or stand beside: of the image's architecture, and of others.
+/// Packages that the fabric's replace or join: of the image's architecture, and of others.
 fn family(facts: &ImageFacts) -> (Vec<&Package>, Vec<&Package>) {
     let all = facts.packages.all_installed().filter(|package| is_rdma_core(package));
     all.partition(|package| !package.is_foreign(&facts.image.architecture))
@@ -252,9 +252,7 @@ fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<
         if !shared {
             files.insert(path.clone());
         } else if path.ends_with(".sources") {
-            notes.push(format!(
-                "{path} stays: other repositories stand in the same file; remove {whose} stanza by hand"
-            ));
+            notes.push(format!("{path} stays: it also has other repositories; remove {whose} stanza by hand"));
         } else {
             entries.extend(lines.iter().map(|line| (path.clone(), line.clone())));
         }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use userspace::{choose_userspace, plan_kept};
 
-/// What the user chose beside the image.
+/// The user's choices besides the image.
 #[derive(Debug, Clone, Default)]
 pub struct SwapOptions {
     pub repository: RepositoryChoice,
@@ -37,14 +37,14 @@ pub struct SwapOptions {
     pub extra_packages: Vec<String>,
     /// Take rpm packages without a signature.
     pub no_gpg_check: bool,
-    /// Addresses of yum repositories that stand in for the image's own during the build.
+    /// Addresses of yum repositories that replace the image's own during the build.
     pub base_repos: Vec<String>,
 }
 
 /// A repository's public key, as the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
-    /// As the user named it.
+    /// The name that the user gave.
     pub path: String,
     pub content: Vec<u8>,
 }
@@ -83,7 +83,7 @@ pub struct SwapPlan {
     /// Name of the key in the build context; `None`: it is fetched from the repository.
     pub key_file: Option<String>,
     pub apt_proxy: Option<String>,
-    /// yum repositories that stand in for the image's own during the build; empty: the image's own.
+    /// yum repositories that replace the image's own during the build; empty: the image's own.
     pub base_repos: Vec<String>,
     pub build_args: Vec<String>,
     /// The fabric's packages; inner lists are alternatives in the order to try.
@@ -100,7 +100,7 @@ pub struct SwapPlan {
     pub purge: Vec<String>,
     /// Installed packages of older builds that the new ones replace.
     pub superseded: Vec<String>,
-    /// Holds that stand in the way.
+    /// Conflicting holds.
     pub unhold: Vec<String>,
     /// Files that go before the packages are changed.
     pub remove_files: Vec<String>,
@@ -155,7 +155,7 @@ impl SwapPlan {
         })
     }
 
-    /// The same where packages change, as root in a plain shell.
+    /// Lines to run if packages change, as root in a plain shell.
     fn changing(
         facts: &ImageFacts,
         name: Option<&str>,
@@ -210,11 +210,11 @@ pub struct Companion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WithoutOffer {
-    /// It depends on the exact version of a swapped package, so it cannot stay.
+    /// A dependency on the exact version of a swapped package, so it cannot stay.
     Remove,
-    /// It is Mellanox's build: the distribution's takes its place, or it goes.
+    /// A Mellanox build: replaced by the distribution's, or removed.
     Distribution,
-    /// It can stay.
+    /// The companion can stay.
     Keep,
 }
 
@@ -229,7 +229,7 @@ pub enum PlanError {
     #[error("the image has no apt packages ({0}); this version swaps packages of images with apt, dnf or yum")]
     NotApt(&'static str),
     #[error(
-        "the image's rpm packages cannot be swapped: of package managers it has {0}, and dnf or yum are needed\n  install dnf in the base image, or start from one that has it"
+        "the image's rpm packages cannot be swapped: its package manager is {0}, but dnf or yum is needed\n  install dnf in the base image, or start from one that has it"
     )]
     NoYum(&'static str),
     #[error("{option} is not for an image with this package manager\n  {instead}")]
@@ -239,7 +239,7 @@ pub enum PlanError {
     )]
     BinaryKey(String),
     #[error(
-        "--base-repo: {0:?} is not the address of a repository\n  it must start with http:// or https:// and hold no spaces, quotes or user name"
+        "--base-repo: {0:?} is not the address of a repository\n  it must start with http:// or https:// and contain no spaces, quotes or user name"
     )]
     BaseRepo(String),
     #[error("the image is for {os}/{architecture}; packages exist for linux/amd64 and linux/arm64")]
@@ -252,14 +252,14 @@ pub enum PlanError {
     InvalidName(String),
     #[error("the image's user {0:?} cannot be written in a Dockerfile")]
     User(String),
-    #[error("{option} does not go with --userspace {userspace}\n  leave one of them out")]
+    #[error("{option} conflicts with --userspace {userspace}\n  omit one of them")]
     NotWith { option: &'static str, userspace: &'static str },
     #[error(
-        "{option} does not go with the userspace that the image would get, {userspace}: {reason}\n  leave it out, or name another userspace with --userspace: {title} has {known}"
+        "{option} conflicts with the userspace that the image would get, {userspace}: {reason}\n  omit it, or choose another userspace with --userspace: {title} has {known}"
     )]
     NotWithDefault { option: &'static str, userspace: &'static str, reason: String, title: &'static str, known: String },
     #[error(
-        "what the image has cannot stay: {0}\n  --userspace inbox takes the distribution's packages, --userspace doca NVIDIA's"
+        "the image's own userspace cannot be kept: {0}\n  --userspace inbox uses the distribution's packages, --userspace doca NVIDIA's"
     )]
     NotSound(String),
     #[error("{directory}: {error}")]
@@ -275,7 +275,7 @@ pub enum PlanError {
     #[error("{0:?} is not a build argument\n  an example is --build-arg NAME=VALUE")]
     BuildArg(String),
     #[error(
-        "--apt-proxy: {0:?} is not an address without credentials\n  credentials would stay in the image: give them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
+        "--apt-proxy: {0:?} is not an address without credentials\n  credentials would stay in the image: pass them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
     )]
     AptProxy(String),
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A directory of package files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfferedFiles {
-    /// As the user named it.
+    /// The name that the user gave.
     pub directory: String,
     /// Name of the file → what it is.
     pub packages: BTreeMap<String, PackageFile>,
@@ -39,13 +39,13 @@ impl OfferedFiles {
 /// Why the files of a directory do not do.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OfflineError {
-    #[error("it does not hold what the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
+    #[error("it lacks packages that the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
     Lacking { missing: Vec<String>, unusable: Vec<String> },
-    #[error("its files are of different builds: {0} and {1}\n  take all of them from one")]
+    #[error("its files are from different builds: {0} and {1}\n  use files from one build only")]
     Mixed(String, String),
-    #[error("{0} is a Mellanox build, which drives no {1} device\n  take the vendor's packages")]
+    #[error("{0} is a Mellanox build, which drives no {1} device\n  use the vendor's packages")]
     Mellanox(String, &'static str),
-    #[error("{file} brings no {driver} provider\n  it is not the build that the fabric needs")]
+    #[error("{file} has no {driver} provider\n  use the build that the fabric needs")]
     NoProvider { file: String, driver: &'static str },
 }
 
@@ -186,13 +186,13 @@ fn sort_out<'a>(offered: &'a OfferedFiles, facts: &ImageFacts) -> (BTreeMap<&'a 
         let is_version = |c: char| c.is_ascii_alphanumeric() || ".+~:-^_".contains(c);
         let reason = if is_rpm != file.form.is_rpm() {
             let has = if is_rpm { "rpm's" } else { "Debian's" };
-            format!("it is {}, and the packages of the image are {has}", file.form.title())
+            format!("it is {}, but the image's packages are {has}", file.form.title())
         } else if package.is_foreign(architecture) {
-            format!("it is for {}, and the image is for {architecture}", package.architecture)
+            format!("it is for {}, but the image is for {architecture}", package.architecture)
         } else if !is_package_name(&package.name) || !package.version.chars().all(is_version) {
-            format!("{:?} {:?} is no package name and version", package.name, package.version)
+            format!("{:?} {:?} is not a package name and version", package.name, package.version)
         } else if let Some((other, _)) = usable.get(package.name.as_str()) {
-            format!("package {} is in {other}, too: leave one of them", package.name)
+            format!("package {} is also in {other}: keep one of them", package.name)
         } else {
             usable.insert(&package.name, (file_name, file));
             continue;
@@ -229,7 +229,7 @@ fn add_dependencies<'a>(
 enum Lacks<'a> {
     /// A file that has some of it.
     Found(Entry<'a>),
-    /// Of what is nowhere, a line each.
+    /// The missing packages, one line each.
     Missing(Vec<String>),
 }
 
@@ -261,7 +261,7 @@ fn deb_lacks<'a>(
     Lacks::Missing(missing)
 }
 
-/// The same for rpm. A path that only the image could have is left to the build: facts hold no lists of files.
+/// The rpm counterpart. A path that only the image could have is left to the build: facts hold no lists of files.
 fn rpm_lacks<'a>(
     facts: &ImageFacts,
     usable: &BTreeMap<&'a str, Entry<'a>>,

@@ -1,6 +1,6 @@
 //! Facts + fabric → [`SwapPlan`] for images of rpm packages, with dnf or yum.
 //!
-//! The same promises as for apt. What differs: rpm's requirements name anything that a package provides, providers may be
+//! Its guarantees are those for apt. The differences: rpm's requirements name anything that a package provides, providers may be
 //! packages of their own, and a held package is a line of versionlock's, which the build itself finds and takes out.
 
 use super::offline::{Wanted, choose_files};

@@ -30,8 +30,8 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
             return Err(PlanError::NotWith { option, userspace });
         }
         let reason = match chosen {
-            Userspace::Keep => "what it has is right".to_owned(),
-            Userspace::Inbox if !options.extra_packages.is_empty() => "further packages are asked for".to_owned(),
+            Userspace::Keep => "its own is right".to_owned(),
+            Userspace::Inbox if !options.extra_packages.is_empty() => "additional packages are requested".to_owned(),
             _ if fabric.userspaces.len() == 1 => "there is no other".to_owned(),
             _ => why_not_sound(facts, fabric).unwrap_or_default(),
         };
@@ -91,7 +91,7 @@ pub fn plan_kept(
     let title = fabric.title;
     Ok(SwapPlan {
         notes: vec![format!(
-            "the image's userspace is right for {title}{shown}: it stays, and nothing is installed or removed"
+            "the image's userspace is right for {title}{shown}: it is kept, and nothing is installed or removed"
         )],
         ..SwapPlan::unchanged(facts, name, fabric, options)?
     })

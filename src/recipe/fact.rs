@@ -1,4 +1,4 @@
-//! What a recipe states of its image: each fact with its value and with who says so.
+//! What a recipe states about its image: each fact with its value and its source.
 
 use crate::versions::{parse_cuda_version, parse_nccl_version};
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,20 @@ use std::fmt;
 pub enum Fact {
     /// Version of the CUDA toolkit or runtime (`12.4.1`).
     Cuda,
-    /// Version of the NCCL that programs of the image get (`2.21.5`).
+    /// Version of the NCCL that the image's programs get (`2.21.5`).
     Nccl,
-    /// Version of cuDNN (`9.1.0.70`; `8` where only that is stated).
+    /// Version of cuDNN (`9.1.0.70`; `8` if only that is stated).
     Cudnn,
     /// Version of python3 (`3.10.12`).
     Python,
-    /// Version of torch, without what it was built for (`2.6.0`).
+    /// Version of torch, without its build suffix (`2.6.0`).
     Torch,
     /// `ID-VERSION_ID` of os-release (`ubuntu-22.04`).
     Distro,
 }
 
 impl Fact {
-    /// In the order in which they are shown.
+    /// Every fact, in display order.
     pub const ALL: [Fact; 6] = [Fact::Cuda, Fact::Nccl, Fact::Cudnn, Fact::Python, Fact::Torch, Fact::Distro];
 
     /// The key in a recipe.
@@ -39,7 +39,7 @@ impl Fact {
         }
     }
 
-    /// What a value looks like.
+    /// An example value.
     pub fn example(self) -> &'static str {
         match self {
             Fact::Cuda => "12.4.1",
@@ -51,7 +51,7 @@ impl Fact {
         }
     }
 
-    /// Whether a text is a value of this fact.
+    /// Whether a text is a valid value for this fact.
     pub fn is_value(self, text: &str) -> bool {
         let count = numbers(text).map_or(0, |numbers| numbers.len());
         match self {
@@ -65,7 +65,7 @@ impl Fact {
         }
     }
 
-    /// Whether what was found is what was stated, as far as both say: `12.4` is `12.4.1`, and `3.10` is `3.10.12`.
+    /// Whether the found value matches the stated one, to the precision of both: `12.4` matches `12.4.1`, `3.10` matches `3.10.12`.
     pub fn agrees(self, stated: &str, found: &str) -> bool {
         match (self, numbers(stated), numbers(found)) {
             (Fact::Distro, ..) => stated == found,
@@ -108,7 +108,7 @@ pub(super) fn is_distro(text: &str) -> bool {
 pub struct StatedFact {
     pub fact: Fact,
     pub value: String,
-    /// Who says so, and where.
+    /// The publisher and place of the statement.
     pub source: String,
 }
 

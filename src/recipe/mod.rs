@@ -1,7 +1,7 @@
-//! `recipe.toml` → [`Recipe`]: an image to make ready or to check, as data that lives beside the image's other sources.
+//! `recipe.toml` → [`Recipe`]: an image to make ready or to check, as data kept with the image's other sources.
 //!
-//! Unknown keys, fabrics and targets, values that are none and empty sources are errors, never defaults.
-//! `images/README.md` documents the form.
+//! Unknown keys, fabrics and targets, invalid values and empty sources are errors, never defaults.
+//! `images/README.md` documents the format.
 
 mod fact;
 pub mod shipped;
@@ -14,23 +14,23 @@ use crate::targets::{self, Target};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Stands in an image's name for what the user gives with `--region`.
+/// The placeholder for `--region` in an image's name.
 pub const REGION: &str = "{region}";
 
-/// What there is to do with the image of a recipe.
+/// What a recipe's image is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Its RDMA userspace is to be swapped.
+    /// An image whose RDMA userspace is to be swapped.
     #[default]
     Base,
-    /// It has the fabric's userspace already: there is nothing to build, only to check.
+    /// An image that already has the fabric's userspace: nothing to build, only to check.
     Ready,
 }
 
 impl fmt::Display for Kind {
-    /// The word that a recipe has.
+    /// The word used in a recipe.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -43,12 +43,12 @@ pub struct Recipe {
     /// What the image is, in a line.
     pub title: Option<String>,
     pub kind: Kind,
-    /// Image, with its digest where the recipe gives one; may hold [`REGION`].
+    /// Image, with its digest if the recipe gives one; may contain [`REGION`].
     base: String,
     /// A region to name in an error.
     region_example: Option<String>,
     pub fabric: &'static Fabric,
-    /// Where the image's publisher means it to run.
+    /// Where the image's publisher intends it to run.
     pub target: Option<&'static Target>,
     /// `ID-VERSION_ID` that the base must be (`ubuntu-22.04`).
     pub distro: Option<String>,
@@ -56,7 +56,7 @@ pub struct Recipe {
     pub mirror: Option<String>,
     pub suite: Option<String>,
     tag: Option<String>,
-    /// What is said of the image, in the order of [`Fact::ALL`]; what nobody states is absent.
+    /// The facts stated about the image, in the order of [`Fact::ALL`]; unstated ones are absent.
     pub facts: Vec<StatedFact>,
 }
 
@@ -93,7 +93,7 @@ struct RawFabric {
     suite: Option<String>,
 }
 
-/// What one source states.
+/// The statements of one source.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawExpect {
@@ -126,7 +126,7 @@ pub enum RecipeError {
     Toml(Box<toml::de::Error>),
     #[error("base.image {0:?} is not an image name")]
     Image(String),
-    #[error("base.digest {0:?} is not sha256: and 64 hexadecimal digits")]
+    #[error("base.digest {0:?} is not sha256: followed by 64 hexadecimal digits")]
     Digest(String),
     #[error("base.distro {0:?} is not ID-VERSION of a distribution\n  an example is \"ubuntu-22.04\"")]
     Distro(String),
@@ -134,28 +134,28 @@ pub enum RecipeError {
     Fabric { name: String, known: String },
     #[error("target {name:?} is not known\n  known: {known}")]
     Target { name: String, known: String },
-    #[error("tag {0:?} is not a name that an image can be given")]
+    #[error("tag {0:?} is not a valid image name")]
     Tag(String),
-    #[error("expect: {} = {value:?} is not a value of it\n  an example is {:?}", .fact.key(), .fact.example())]
+    #[error("expect: {} = {value:?} is not a valid value\n  an example is {:?}", .fact.key(), .fact.example())]
     Value { fact: Fact, value: String },
     #[error("expect: an entry has no source\n  say who states it and where: source = \"...\"")]
     NoSource,
-    #[error("expect: {} is stated twice\n  keep the one whose source is nearer to the image", .0.key())]
+    #[error("expect: {} is stated twice\n  keep the statement whose source is closer to the image", .0.key())]
     Twice(Fact),
     #[error("base.distro is {base:?}, and expect says {stated:?}")]
     TwoDistros { base: String, stated: String },
     #[error(
-        "its image is in a registry of the region: {image}\n  say which: --region {}",
+        "its image is in a regional registry: {image}\n  choose a region: --region {}",
         .example.as_deref().unwrap_or("REGION")
     )]
     RegionMissing { image: String, example: Option<String> },
-    #[error("region {0:?} is not the id of a region\n  an example is cn-hangzhou")]
+    #[error("region {0:?} is not a region id\n  an example is cn-hangzhou")]
     Region(String),
     #[error("its image {0} is the same in every region\n  leave --region out")]
     NoRegion(String),
 }
 
-/// Reads the text of a recipe; `name` is what it is called.
+/// Reads the text of a recipe; `name` is its name.
 pub fn parse_recipe(name: &str, text: &str) -> Result<Recipe, RecipeError> {
     let raw: RawRecipe = toml::from_str(text).map_err(|error| RecipeError::Toml(Box::new(error)))?;
     let base = parse_base(&raw.base)?;
@@ -205,7 +205,7 @@ pub fn parse_recipe(name: &str, text: &str) -> Result<Recipe, RecipeError> {
 }
 
 fn parse_base(raw: &RawBase) -> Result<String, RecipeError> {
-    // Any region will do to see whether the rest is a name.
+    // Any region serves to check whether the rest is a name.
     if !is_image_name(&raw.image.replace(REGION, "region")) {
         return Err(RecipeError::Image(raw.image.clone()));
     }
@@ -237,7 +237,7 @@ fn parse_facts(expect: &[RawExpect]) -> Result<Vec<StatedFact>, RecipeError> {
     Ok(facts)
 }
 
-/// `cn-hangzhou`: what may stand in a registry's host name.
+/// `cn-hangzhou`: a label that a registry's host name may contain.
 fn check_region(region: &str) -> Result<(), RecipeError> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -253,22 +253,22 @@ fn check_region(region: &str) -> Result<(), RecipeError> {
 }
 
 impl Recipe {
-    /// The image as the recipe names it; may hold [`REGION`].
+    /// The image as the recipe names it; may contain [`REGION`].
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// A region that has the image, where it is in each.
+    /// An example region, if the image is regional.
     pub fn region_example(&self) -> Option<&str> {
         self.region_example.as_deref()
     }
 
-    /// A name that a registry has: where the image is in each region, that of the example.
+    /// A name that a registry has: for a regional image, the one in the example region.
     pub fn example_image(&self) -> String {
         self.base.replace(REGION, self.region_example.as_deref().unwrap_or(REGION))
     }
 
-    /// The image's name, in a region where it is in one.
+    /// The image's name, in the given region if it is regional.
     pub fn image(&self, region: Option<&str>) -> Result<String, RecipeError> {
         match (self.base.contains(REGION), region) {
             (false, None) => Ok(self.base.clone()),
@@ -283,12 +283,12 @@ impl Recipe {
         }
     }
 
-    /// What the recipe states of something.
+    /// The stated value of a fact.
     pub fn fact(&self, fact: Fact) -> Option<&StatedFact> {
         self.facts.iter().find(|stated| stated.fact == fact)
     }
 
-    /// The name of the image that is built from it: its `tag`, else its own name and the fabric's. `None`: that would be no
+    /// The name of the built image: its `tag`, else the recipe's name and the fabric's. `None`: that is not a valid
     /// image name.
     pub fn default_tag(&self) -> Option<String> {
         let derived = || format!("{}-{}", self.name, self.fabric.id);
@@ -349,12 +349,12 @@ mod tests {
             ("[fabric]\nname = 'erdma'\n".to_owned(), "missing field `base`"),
             (with("kind = 'other'"), "unknown variant `other`"),
             (with("target = 'mars'"), "known: pai-dlc"),
-            (with("tag = 'Bad'"), "tag \"Bad\" is not a name"),
+            (with("tag = 'Bad'"), "tag \"Bad\" is not a valid image name"),
             (expect("cuda = '12.4'"), "missing field `source`"),
             (expect("source = ' '\ncuda = '12.4'"), "has no source"),
             (expect("source = 'x'\nkernel = '6'"), "unknown field `kernel`"),
-            (expect("source = 'x'\npython = '2.7.18'"), "python = \"2.7.18\" is not a value of it"),
-            (expect("source = 'x'\nnccl = '2.21'"), "nccl = \"2.21\" is not a value of it"),
+            (expect("source = 'x'\npython = '2.7.18'"), "python = \"2.7.18\" is not a valid value"),
+            (expect("source = 'x'\nnccl = '2.21'"), "nccl = \"2.21\" is not a valid value"),
             (expect("source = 'x'\ncuda = '12.4'\n[[expect]]\nsource = 'y'\ncuda = '12.4'"), "cuda is stated twice"),
             (
                 "[base]\nimage = 'a'\ndistro = 'ubuntu-22.04'\n[fabric]\nname = 'erdma'\n[[expect]]\nsource = 'x'\ndistro = 'debian-12'\n"

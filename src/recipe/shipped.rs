@@ -1,4 +1,4 @@
-//! The recipes that are in the program: those of `images/` (see `images/README.md`), by the names of their directories.
+//! The recipes compiled into the program: those in `images/` (see `images/README.md`), named by their directories.
 
 use super::{Recipe, RecipeError, parse_recipe};
 use crate::suggest;
@@ -6,18 +6,18 @@ use crate::suggest;
 /// Name and text of every recipe, by name; `build.rs` lists the directories.
 pub static SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped_recipes.rs"));
 
-/// Reads the shipped recipe of a name; `None`: there is none.
+/// Reads the shipped recipe with a name; `None`: there is none.
 pub fn by_name(name: &str) -> Option<Result<Recipe, RecipeError>> {
     let (name, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
     Some(parse_recipe(name, text))
 }
 
-/// Whether there is a shipped recipe of that name.
+/// Whether a shipped recipe has that name.
 pub fn is_shipped(name: &str) -> bool {
     SHIPPED.iter().any(|(known, _)| *known == name)
 }
 
-/// The names that a mistyped one may have meant, best first.
+/// Suggestions for a mistyped name, best first.
 pub fn closest(name: &str) -> Vec<&'static str> {
     suggest::closest(name, SHIPPED.iter().map(|(known, _)| *known), 0.85)
 }

@@ -1,8 +1,8 @@
-//! What a registry asks for before it answers: the `WWW-Authenticate` header → [`Challenge`]s (RFC 9110, 11.6.1).
+//! Authentication that a registry requires: the `WWW-Authenticate` header → [`Challenge`]s (RFC 9110, 11.6.1).
 
 use std::collections::BTreeMap;
 
-/// One way of authentication that is offered.
+/// One authentication scheme that is offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Challenge {
     /// Lower case.
@@ -17,7 +17,7 @@ impl Challenge {
     }
 }
 
-/// Parses one header; it may hold several challenges. What is malformed ends the list.
+/// Parses one header; it may contain several challenges. A malformed part ends the list.
 pub(super) fn parse_challenges(header: &str) -> Vec<Challenge> {
     let mut found: Vec<Challenge> = Vec::new();
     let mut rest = header;

@@ -1,7 +1,7 @@
-//! Requests to the registries that may have a repository: mirrors first, then its own.
+//! Requests to the registries that may have a repository: mirrors first, then its own registry.
 //!
-//! Input: a path of the protocol (OCI distribution-spec). Output: an answered request. Authentication happens when a
-//! registry asks for it and is remembered; dropped connections and overload are tried again.
+//! Input: a path of the protocol (OCI distribution-spec). Output: a response. Authentication happens when a registry
+//! demands it and is remembered; requests are retried after dropped connections and overload.
 
 use super::challenge::{Challenge, parse_challenges};
 use super::{RegistryError, Settings};
@@ -19,34 +19,34 @@ use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// Where Docker Hub answers.
+/// The host of Docker Hub's registry.
 const HUB_HOST: &str = "registry-1.docker.io";
 /// Tries per request.
 pub(super) const ATTEMPTS: u32 = 3;
 /// Wait before the second try; doubled for the third.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Longest wait that a registry may ask for (`Retry-After`).
+/// Longest wait that a registry may request (`Retry-After`).
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest silence, before an answer and within one.
+/// Longest silence, before a response and within one.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest error text of a registry that is kept, in bytes.
 const MAX_ERROR_BYTES: u64 = 64 << 10;
-/// Longest token answer, in bytes.
+/// Longest token response, in bytes.
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
 
-/// One registry, and what opens it.
+/// One registry, with its credentials.
 struct Server {
-    /// As the user knows it.
+    /// The registry's name as the user knows it.
     name: String,
     /// Scheme, host and port.
     base: String,
     credentials: Option<Credentials>,
-    /// The header that was accepted last.
+    /// The last accepted `Authorization` header.
     authorization: Mutex<Option<String>>,
 }
 
-/// Asks for the content of one repository.
+/// Requests the content of one repository.
 pub(super) struct Client {
     agent: Agent,
     /// Mirrors, then the repository's own registry.
@@ -63,7 +63,7 @@ impl Client {
     ) -> Result<Client, RegistryError> {
         let mut servers = Vec::new();
         for mirror in &settings.mirrors {
-            // A host is what stands before a repository.
+            // The host is the part before the repository.
             let host = Reference::parse(&format!("{mirror}/x")).map_err(|_| RegistryError::Mirror(mirror.clone()))?;
             if host.registry() != mirror {
                 return Err(RegistryError::Mirror(mirror.clone()));
@@ -102,10 +102,10 @@ impl Client {
         self.servers.last().map_or("", |server| &server.name)
     }
 
-    /// Asks for a path below the repository; `what` names it in errors.
+    /// Requests a path below the repository; `what` names it in errors.
     ///
     /// # Errors
-    /// Neither a mirror nor the registry itself gives it; the error is the registry's own.
+    /// Neither a mirror nor the registry itself serves it; the error is the registry's own.
     pub(super) fn get(&self, path: &str, accept: &str, what: &str) -> Result<Response<Body>, RegistryError> {
         let Some((own, mirrors)) = self.servers.split_last() else {
             return Err(RegistryError::Mirror(String::new()));
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Gets what the registry wants to see.
+    /// Gets the authorization that the registry requires.
     fn authorize(&self, server: &Server, answer: &Response<Body>, what: &str) -> Result<(), RegistryError> {
         let headers = answer.headers().get_all("www-authenticate");
         let offered: Vec<Challenge> =
@@ -166,7 +166,7 @@ impl Client {
                     return Err(RegistryError::Unauthorized {
                         host: server.name.clone(),
                         what: what.to_owned(),
-                        message: "it wants a name and a password".to_owned(),
+                        message: "it requires a user name and a password".to_owned(),
                     });
                 }
             },
@@ -179,7 +179,7 @@ impl Client {
         Ok(())
     }
 
-    /// Asks the token server (distribution, `docs/spec/auth`); without credentials for an anonymous token.
+    /// Requests a token (distribution, `docs/spec/auth`), an anonymous one if there are no credentials.
     fn fetch_token(&self, server: &Server, challenge: &Challenge, what: &str) -> Result<String, RegistryError> {
         let malformed = |problem: &str| RegistryError::Protocol {
             host: server.name.clone(),
@@ -224,8 +224,8 @@ impl Client {
         let bytes = answer.body_mut().with_config().limit(MAX_TOKEN_BYTES).read_to_vec();
         let bytes = bytes.map_err(|error| unreachable_error(&server.name, &error))?;
         // The parser's own text may quote the token.
-        let token: Token = serde_json::from_slice(&bytes).map_err(|_| malformed("no JSON with a token"))?;
-        token.token.or(token.access_token).filter(|t| !t.is_empty()).ok_or_else(|| malformed("no token in it"))
+        let token: Token = serde_json::from_slice(&bytes).map_err(|_| malformed("it is not JSON with a token"))?;
+        token.token.or(token.access_token).filter(|t| !t.is_empty()).ok_or_else(|| malformed("it has no token"))
     }
 }
 
@@ -235,7 +235,7 @@ impl Server {
         let scheme = if settings.plain_http { "http" } else { "https" };
         let credentials = auth::find(config, name)?;
         if settings.plain_http && credentials.is_some() && !is_loopback(host) {
-            tracing::warn!("the credentials for {name} go over the network without TLS (--plain-http)");
+            tracing::warn!("the credentials for {name} are sent over the network without TLS (--plain-http)");
         }
         let base = format!("{scheme}://{host}");
         Ok(Server { name: name.to_owned(), base, credentials, authorization: Mutex::new(None) })
@@ -255,7 +255,7 @@ fn basic(username: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{username}:{password}")))
 }
 
-/// The system's certificates (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others), and those that the user names.
+/// The system's certificates (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others), plus those that the user names.
 fn load_roots(settings: &Settings) -> Result<RootCerts, RegistryError> {
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {
@@ -273,7 +273,7 @@ fn load_roots(settings: &Settings) -> Result<RootCerts, RegistryError> {
             }
         }
         if roots.len() == before {
-            return Err(failed("it holds no PEM certificate".to_owned()));
+            return Err(failed("it contains no PEM certificate".to_owned()));
         }
     }
     if roots.is_empty() {
@@ -286,13 +286,13 @@ pub(super) fn wait_before(attempt: u32) -> Duration {
     FIRST_WAIT * 2u32.saturating_pow(attempt - 1)
 }
 
-/// What the registry asks for, in seconds; a date is not understood.
+/// The requested wait in seconds; dates are not supported.
 fn asked_wait(answer: &Response<Body>) -> Option<Duration> {
     let seconds = answer.headers().get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
-/// Whether the same request may succeed a moment later. Before an answer nothing was taken from the stream.
+/// Whether the request may succeed a moment later. Before a response nothing was taken from the stream.
 fn is_transient(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Io(error) => {
@@ -321,7 +321,7 @@ pub(super) fn unreachable_error(host: &str, error: &ureq::Error) -> RegistryErro
     }
 }
 
-/// Words an answer that is not 200.
+/// The error for a status other than 200.
 fn refused(server: &Server, what: &str, mut answer: Response<Body>) -> RegistryError {
     let (host, what) = (server.name.clone(), what.to_owned());
     let status = answer.status().as_u16();

@@ -1,8 +1,8 @@
-//! Images in a registry: a name → [`Image`](crate::image::Image), fetching only what is needed and keeping nothing on disk.
+//! Images in a registry: a name → [`Image`](crate::image::Image), fetching only what is needed and storing nothing on disk.
 //!
-//! Manifest and config come first, and what they say is checked before a layer is asked for; layers stream straight into
-//! the index, at most two at a time. TLS is the rule, plain HTTP is spoken only when asked for, to loopback addresses
-//! too: a name must not mean less protection because of where it resolves to (Docker makes that exception).
+//! Manifest and config are fetched and checked before any layer is requested; layers stream straight into the index, at
+//! most two at a time. TLS is the rule; plain HTTP must be requested, even for loopback addresses: a name must not
+//! mean less protection because of where it resolves (Docker makes that exception).
 //! Credentials are those of `docker login`.
 //!
 //! The HTTP client is ureq on rustls: it blocks, as the readers of layers do, and adds four packages to this program's
@@ -28,18 +28,18 @@ pub struct Settings {
     pub plain_http: bool,
     /// Certificates (PEM) to trust besides the system's.
     pub ca: Option<PathBuf>,
-    /// Hosts that are asked first, for any registry's images.
+    /// Hosts to try first, for any registry's images.
     pub mirrors: Vec<String>,
 }
 
-/// Why an image cannot be had from a registry.
+/// Why an image cannot be read from a registry.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     #[error(transparent)]
     Auth(#[from] AuthError),
-    #[error("{0:?} is not a registry's host\n  a mirror is HOST or HOST:PORT")]
+    #[error("{0:?} is not a registry host\n  a mirror is HOST or HOST:PORT")]
     Mirror(String),
     #[error("reading the certificates in {path}: {problem}")]
     Ca { path: PathBuf, problem: String },
@@ -48,24 +48,26 @@ pub enum RegistryError {
     )]
     NoRoots,
     #[error(
-        "asking {host}: {detail}\n  check the name, the network and the proxy (HTTPS_PROXY, NO_PROXY); a registry without TLS needs --plain-http"
+        "contacting {host}: {detail}\n  check the name, the network and the proxy (HTTPS_PROXY, NO_PROXY); a registry without TLS needs --plain-http"
     )]
     Unreachable { host: String, detail: String },
     #[error(
-        "asking {host}: TLS failed: {detail}\n  trust its CA with --registry-ca FILE (or SSL_CERT_FILE); a registry without TLS needs --plain-http"
+        "contacting {host}: TLS failed: {detail}\n  trust its CA with --registry-ca FILE (or SSL_CERT_FILE); a registry without TLS needs --plain-http"
     )]
     Tls { host: String, detail: String },
     #[error("{host} has no {what}\n  check the name; a private repository may need `docker login {host}`")]
     NotFound { host: String, what: String },
-    #[error("{host} does not give {what}: {message}\n  run `docker login {host}`, or check the name")]
+    #[error("{host} refuses {what}: {message}\n  run `docker login {host}`, or check the name")]
     Unauthorized { host: String, what: String, message: String },
-    #[error("{host} wants an authentication that is not known: {offered:?} (known: Bearer, Basic)")]
+    #[error("{host} requires an unknown authentication scheme: {offered:?} (known: Bearer, Basic)")]
     Challenge { host: String, offered: String },
-    #[error("{host} sends to {realm} for a token, which has no TLS\n  credentials go there only with --plain-http")]
+    #[error(
+        "{host} refers to {realm} for a token, which has no TLS\n  credentials are sent there only with --plain-http"
+    )]
     TokenAddress { host: String, realm: String },
-    #[error("asking {host} for {what}: it answered {status}: {message}")]
+    #[error("requesting {what} from {host}: it answered {status}: {message}")]
     Status { host: String, what: String, status: u16, message: String },
-    #[error("asking {host} for {what}: the answer is not what the registry protocol says: {problem}")]
+    #[error("requesting {what} from {host}: the response does not follow the registry protocol: {problem}")]
     Protocol { host: String, what: String, problem: String },
     #[error("fetching layer {digest}, tried {attempts} times")]
     Dropped { digest: String, attempts: u32, source: io::Error },

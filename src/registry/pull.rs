@@ -16,15 +16,15 @@ use std::io::{self, Read};
 use ureq::Body;
 use ureq::http::Response;
 
-/// Layers on their way at a time: more would only share the same link, and each has its buffers.
+/// Layers downloaded at a time: more would only share the link, and each has its buffers.
 const LAYERS_AT_A_TIME: usize = 2;
-/// The tag of a name that has none.
+/// The tag for a name without one.
 const DEFAULT_TAG: &str = "latest";
 
-/// Reads an image from its registry, or from a mirror of it. It blocks.
+/// Reads an image from its registry, or from a mirror of it. This blocks.
 ///
 /// # Errors
-/// The registry cannot be reached or refuses, has no such image or platform, or sends what its digest does not fit.
+/// The registry cannot be reached or refuses, has no such image or platform, or sends content that does not match its digest.
 pub fn read_image(
     name: &str,
     settings: &Settings,
@@ -39,7 +39,7 @@ pub fn read_image(
     let (top, bytes) = fetch_top(&client, wanted, &what)?;
     tracing::info!("{} is {top}", reference);
     let pull = Pull { client: &client, top: (top.clone(), bytes) };
-    // Whatever it is, manifest or index, it is one image: names inside do not matter.
+    // Manifest or index, it is one image: names inside do not matter.
     let entry = Descriptor { digest: top.clone(), ..Descriptor::default() };
     let found = find_image(&pull, Index { manifests: vec![entry] }, None, options.platform)?;
     let layers = pull.layers(&found, options.verify, harvest)?;
@@ -82,7 +82,7 @@ fn document(client: &Client, mut answer: Response<Body>, what: &str) -> Result<V
 
 struct Pull<'a> {
     client: &'a Client,
-    /// Digest and bytes of what the name stands for.
+    /// Digest and bytes of the document that the name refers to.
     top: (String, Vec<u8>),
 }
 
@@ -159,7 +159,7 @@ impl Pull<'_> {
             };
             match read {
                 Ok(read) => return Ok(read),
-                // What was read of it is thrown away: half a layer is no layer.
+                // The part that was read is thrown away: half a layer is useless.
                 Err(error) if dropped.get() && attempt < ATTEMPTS => {
                     tracing::warn!("{what}: the connection was lost ({}), trying again", innermost(&error));
                     std::thread::sleep(wait_before(attempt));

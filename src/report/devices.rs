@@ -6,7 +6,7 @@ use crate::facts::devices::*;
 use crate::units::Bytes;
 use std::io::{self, Write};
 
-/// Counters that are shown where they are not zero, besides traffic: packets that were dropped or sent again, and errors
+/// Counters shown if they are not zero, besides traffic: packets dropped or sent again, and errors
 /// (elastic-rdma-drivers `kernel/src/erdma_stats.c`; Linux `drivers/infiniband/hw/mlx5/counters.c`; InfiniBand specification,
 /// PortCounters).
 const TROUBLE: [&str; 16] = [
@@ -43,13 +43,13 @@ pub fn write_devices(out: &mut dyn Write, facts: &DeviceFacts, only: &[String], 
     for device in &facts.idle_devices {
         let driver = device.driver.as_deref().map_or("no driver".to_owned(), |name| format!("driver {name}"));
         let ids = format!("{}:{}", device.vendor_id, device.device_id);
-        writeln!(out, "PCI {} {ids}, {driver}: no RDMA device is made of it", visible(&device.pci_address))?;
+        writeln!(out, "PCI {} {ids}, {driver}: it has no RDMA device", visible(&device.pci_address))?;
     }
     write_gpus(out, facts, style)?;
     write_host(out, facts, style)
 }
 
-/// Writes the result of `devices --check`. `all` shows also what passed.
+/// Writes the result of `devices --check`. `all` also shows what passed.
 pub fn write_host_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     write_subject(out, report)?;
     write_findings(out, report, all, style)?;
@@ -113,8 +113,8 @@ fn say_node(node: &Node) -> String {
     let how = match node.access {
         Access::Opened => "can be opened".to_owned(),
         Access::Refused => format!("cannot be opened: {}", node.error.as_deref().unwrap_or("unknown reason")),
-        Access::Absent => "is not there".to_owned(),
-        Access::NotTried => "is there (of a captured tree none is opened)".to_owned(),
+        Access::Absent => "does not exist".to_owned(),
+        Access::NotTried => "exists (not opened in a captured tree)".to_owned(),
         Access::NotCaptured => "/dev was not captured".to_owned(),
     };
     format!("{}: {how}", node.path)
@@ -151,7 +151,7 @@ fn write_port(out: &mut dyn Write, device: &Hca, port: &HcaPort, is_live: bool) 
         let keys: Vec<String> = port.pkeys.iter().map(|(index, key)| format!("{index}: {key}")).collect();
         row(out, "  partitions", &if keys.is_empty() { "none".to_owned() } else { keys.join(", ") })?;
     }
-    row(out, "  traffic", &port.traffic.as_ref().map_or("no counter of bytes".to_owned(), say_traffic))?;
+    row(out, "  traffic", &port.traffic.as_ref().map_or("no byte counter".to_owned(), say_traffic))?;
     let trouble = port.counters.iter().filter(|(name, value)| **value > 0 && TROUBLE.iter().any(|t| name.ends_with(t)));
     let trouble: Vec<String> = trouble.map(|(name, value)| format!("{name} {value}")).collect();
     if !trouble.is_empty() {
@@ -165,7 +165,7 @@ fn say_netdev(netdev: &Netdev, is_live: bool) -> String {
     parts.extend(netdev.state.clone());
     parts.extend(netdev.mtu_bytes.map(|mtu| format!("MTU {mtu}")));
     parts.extend(netdev.speed_mbit_per_s.map(|speed| format!("{speed} Mbit/s")));
-    // Sysfs has no address but those in a GID table.
+    // Sysfs has no addresses except those in a GID table.
     let none = if is_live { "no address" } else { "no address in the GID table" };
     parts.push(if netdev.addresses.is_empty() { none.to_owned() } else { netdev.addresses.join(" ") });
     parts.extend(netdev.mac.clone());
@@ -173,7 +173,7 @@ fn say_netdev(netdev: &Netdev, is_live: bool) -> String {
         match netdev.found_by {
             FoundBy::GidTable => "by the GID table",
             FoundBy::Parent => "by the device's parent",
-            FoundBy::PciDevice => "of the same PCI device",
+            FoundBy::PciDevice => "on the same PCI device",
             FoundBy::NodeGuid => "by the MAC in the node GUID",
         }
         .to_owned(),
@@ -181,7 +181,7 @@ fn say_netdev(netdev: &Netdev, is_live: bool) -> String {
     parts.join(", ")
 }
 
-/// As show_gids has it, and what NCCL takes.
+/// The GID table like show_gids, and the slot that NCCL uses.
 fn say_gid(gid: &Gid, is_taken: bool) -> String {
     let kind = gid.kind.as_deref().unwrap_or("?");
     let ipv4 = gid.ipv4.map(|address| address.to_string()).unwrap_or_default();
@@ -201,7 +201,7 @@ fn say_nccl(device: &Hca, port: &HcaPort) -> String {
     if device.transport == Some(Transport::Iwarp) {
         return "no index works: the device is in iWARP mode".to_owned();
     }
-    let usable = if nccl.is_usable { "" } else { ", which two hosts of different networks cannot use" };
+    let usable = if nccl.is_usable { "" } else { ", which hosts on different networks cannot use" };
     // 2.20 and older start with 0 (NVIDIA/nccl v2.20.5, `src/transport/net_ib.cc`).
     let mut text = format!("takes index {} ({}{usable}) from 2.21 on, 0 before", nccl.index, nccl.reason);
     if device.maker == Maker::AlibabaErdma {
@@ -306,7 +306,7 @@ fn write_host(out: &mut dyn Write, facts: &DeviceFacts, style: Style) -> io::Res
     for (name, module) in &facts.modules {
         let version = module.version.as_deref().unwrap_or("");
         let parameters: Vec<String> = match name.as_str() {
-            // Of the others there are many, and none that matters here.
+            // There are many others, none of which matters here.
             "erdma" => module.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect(),
             _ => Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! What `explain` says of a log, as text.
+//! The result of `explain` for a log, as text.
 
 use super::text::write_every_finding;
 use super::{Style, visible};
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 /// Lines shown of a list; the JSON form has more.
 const MAX_SHOWN: usize = 8;
 
-/// Writes what the texts are, the state they show, and the causes they name.
+/// Writes the kind of each text, the state it shows, and the causes it names.
 pub fn write_log_explanation(out: &mut dyn Write, explanation: &Explanation, style: Style) -> io::Result<()> {
     for input in &explanation.inputs {
         write_input(out, input, style)?;
@@ -29,7 +29,7 @@ pub fn write_log_explanation(out: &mut dyn Write, explanation: &Explanation, sty
     }
     write_devices(out, explanation)?;
     if let Some(build) = &explanation.build {
-        line(out, "build", if build.failed { "failed" } else { "no failure is named" })?;
+        line(out, "build", if build.failed { "failed" } else { "names no failure" })?;
     }
     if let Some(verdict) = &explanation.rdma {
         write_verdict(out, verdict)?;
@@ -73,7 +73,7 @@ fn write_nccl(out: &mut dyn Write, state: &NcclState) -> io::Result<()> {
     line(out, "ranks", &format!("{ranks}; {processes} on {hosts}"))?;
     let phases = state.phases.iter();
     line_of(out, "phase", phases.map(|(phase, count)| format!("{} ({})", phase_word(*phase), processes_text(*count))))?;
-    // Where all are done, the last line of each says nothing.
+    // If all are done, their last lines say nothing.
     if state.behind.first().is_some_and(|process| process.phase < Phase::Ended) {
         for process in state.behind.iter().take(MAX_SHOWN) {
             let last = process.last_line.as_deref().unwrap_or("nothing");
@@ -89,7 +89,7 @@ fn write_nccl(out: &mut dyn Write, state: &NcclState) -> io::Result<()> {
         devices = if devices.is_empty() { none } else { format!("{devices}, {none}") };
     }
     line(out, "devices", &devices)?;
-    // What was said of a plugin last.
+    // The last message about a plugin.
     let mut plugins: Vec<(&str, PluginState)> = Vec::new();
     for plugin in &state.plugins {
         plugins.retain(|(name, _)| *name != plugin.name);
@@ -109,7 +109,7 @@ fn write_nccl(out: &mut dyn Write, state: &NcclState) -> io::Result<()> {
         line(out, "setting", &format!("{}={}", setting.name, setting.value))?;
     }
     if state.lines_left_out > 0 {
-        let text = format!("{} of further processes: there are too many", counted(state.lines_left_out, "line"));
+        let text = format!("{} from further processes: there are too many", counted(state.lines_left_out, "line"));
         line(out, "left out", &text)?;
     }
     Ok(())
@@ -148,8 +148,8 @@ fn table_text(table: &Table) -> String {
         (wrong, _) => format!(", {} wrong", counted(wrong, "value")),
     };
     match (table.out_of_bounds, table.is_fast_enough) {
-        (None, _) => text += "; it did not come to its end",
-        (Some(_), Some(false)) => text += "; slower than it was asked to be",
+        (None, _) => text += "; it did not finish",
+        (Some(_), Some(false)) => text += "; slower than required",
         (Some(_), _) => {}
     }
     text
@@ -174,7 +174,7 @@ fn write_devices(out: &mut dyn Write, explanation: &Explanation) -> io::Result<(
     more(out, rdma.gids.len())
 }
 
-/// The four-valued verdict, with what it rests on.
+/// The four-valued verdict, with its evidence.
 fn write_verdict(out: &mut dyn Write, verdict: &RdmaVerdict) -> io::Result<()> {
     let word = match verdict.by_log {
         RdmaUse::Yes => "yes by the log; byte counters were not read, so it is not proved",
@@ -224,7 +224,7 @@ fn write_cause(out: &mut dyn Write, cause: &Cause, style: Style) -> io::Result<(
     writeln!(out, "  remedy: {}", visible(&cause.remedy))
 }
 
-/// Writes a line, where there is something to say.
+/// Writes a line, if there is something to report.
 fn line(out: &mut dyn Write, name: &str, text: &str) -> io::Result<()> {
     if text.is_empty() { Ok(()) } else { writeln!(out, "  {name:<10} {}", visible(text)) }
 }
@@ -234,7 +234,7 @@ fn line_of(out: &mut dyn Write, name: &str, parts: impl Iterator<Item = String>)
     line(out, name, &parts.join(", "))
 }
 
-/// That a list is longer than what was shown of it.
+/// States that a list is longer than shown.
 fn more(out: &mut dyn Write, count: usize) -> io::Result<()> {
     if count > MAX_SHOWN { line(out, "", &format!("and {} more", count - MAX_SHOWN)) } else { Ok(()) }
 }

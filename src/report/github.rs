@@ -1,6 +1,6 @@
 //! Report → workflow commands of GitHub Actions: a line for every finding that is not a pass, and one for the verdict.
 //!
-//! Form and escapes: GitHub documentation, "Workflow commands for GitHub Actions", and actions/toolkit,
+//! Format and escapes: GitHub documentation, "Workflow commands for GitHub Actions", and actions/toolkit,
 //! `packages/core/src/command.ts` (`escapeData`, `escapeProperty`).
 
 use super::{Report, details};

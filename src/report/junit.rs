@@ -1,7 +1,7 @@
 //! Report → JUnit XML: a test case for every check.
 //!
-//! A failure is what counts against the image; what could not be determined is an error, never a pass; a warning that does
-//! not count is a passed test with the warning as its output.
+//! A failure counts against the image; an undetermined check is an error, never a pass; a warning that does not count is
+//! a passed test with the warning as its output.
 
 use super::{Report, details, status_word};
 use crate::checks::{self, Finding, Status, Verdict};

@@ -1,4 +1,4 @@
-//! What came of RDMA writes from devices to themselves, for people.
+//! The results of RDMA writes from devices to themselves, for people.
 
 use crate::facts::loopback::{
     CounterRise, CounterUnit, DeviceLoopback, GidChoice, LoopbackReport, Path, PathLoopback, PortLoopback, SizeRow,
@@ -42,7 +42,7 @@ fn port_lines(lines: &mut Vec<String>, port: &PortLoopback) {
     let was_moved = port.moved_bytes() > 0;
     match &port.counters {
         Some(rise) if was_moved => lines.push(format!("    {}", counter_words(rise))),
-        None if was_moved => lines.push("    no counter of this port is known to count it".to_owned()),
+        None if was_moved => lines.push("    no known counter of this port counts it".to_owned()),
         _ => {}
     }
 }

@@ -60,38 +60,38 @@ pub struct Report {
     pub rdmaprep_version: String,
     pub target: String,
     pub fabric: String,
-    /// The instance type that was named; absent where none was.
+    /// The instance type, if one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<InstanceUse>,
     pub verdict: Verdict,
-    /// From where on a finding counts.
+    /// The lowest status that counts as a failure.
     #[serde(default)]
     pub fail_on: Bar,
-    /// What a policy changed; absent without one.
+    /// What a policy changed; absent without a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyUse>,
-    /// The image; absent where a host was judged, or a recipe alone.
+    /// The image; absent if a host was judged, or a recipe alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageIdentity>,
     /// The recipe that the image was built from, or that was judged with no image at hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<RecipeIdentity>,
     pub findings: Vec<Finding>,
-    /// The run of a preflight; absent where only the image was looked at.
+    /// The run of a preflight; absent if only the image was examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunReport>,
-    /// The host that was judged; absent where an image was.
+    /// The host that was judged; absent if an image was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<DeviceFacts>,
 }
 
-/// Which recipe it is.
+/// The recipe of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecipeIdentity {
     pub name: String,
     pub kind: Kind,
-    /// The image that it names; `{region}` stands for what `--region` gives.
+    /// The image that it names; `{region}` is replaced by `--region`.
     pub image: String,
 }
 
@@ -113,7 +113,7 @@ impl Report {
         Report { image: Some(facts.image.clone()), ..report }
     }
 
-    /// The report of a preflight: `findings` are those of its run, and of the image where they are to count too.
+    /// The report of a preflight: `findings` are those of its run, and of the image if they count too.
     pub fn of_run(
         image: ImageIdentity,
         run: RunFacts,
@@ -127,7 +127,7 @@ impl Report {
         Report { image: Some(image), run: Some(run), ..report }
     }
 
-    /// The report of what a recipe states.
+    /// The report on what a recipe states.
     pub fn of_recipe(
         recipe: &Recipe,
         target: &Target,
@@ -172,7 +172,7 @@ impl Report {
         Report { instance, ..self }
     }
 
-    /// Puts a run over TCP beside the run of this report.
+    /// Adds a run over TCP for comparison.
     pub fn compare_with_socket(&mut self, socket: &RunFacts) {
         if let Some(run) = &mut self.run {
             run.over_socket = Some(SocketReport::new(socket));
@@ -239,7 +239,7 @@ fn verdict_word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A status as JSON and people's text spell it.
+/// A status as spelled in JSON and text.
 fn status_word(status: Status) -> &'static str {
     match status {
         Status::Pass => "pass",
@@ -250,8 +250,8 @@ fn status_word(status: Status) -> &'static str {
     }
 }
 
-/// A text of an image's, fit for a terminal or log: whoever made the image chose its file names, and a control character in
-/// one must not recolour, hide or reorder what is read.
+/// A text from an image, made safe for a terminal or log: the image's author chose its file names, and a control character
+/// in one must not recolour, hide or reorder what is read.
 fn visible(text: &str) -> Cow<'_, str> {
     // The bidirectional overrides and isolates (Unicode 16, Bidi_Control).
     let hides = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -261,7 +261,7 @@ fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect())
 }
 
-/// Summary, evidence and remedy of a finding, a line each.
+/// Summary, evidence and remedy of a finding, one line each.
 fn details(finding: &Finding) -> String {
     let remedy = finding.remedy.iter().map(|remedy| format!("remedy: {remedy}"));
     let lines = [finding.summary.clone()].into_iter().chain(finding.evidence.iter().cloned()).chain(remedy);

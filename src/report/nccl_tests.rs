@@ -1,7 +1,7 @@
-//! The run of a preflight as nccl-tests 2.19.6 prints it, for people and programs that read that.
+//! The run of a preflight in the format of nccl-tests 2.19.6, for people and programs that read it.
 //!
-//! Formats: NVIDIA/nccl-tests 2.19.6, `src/util.cu`. Only the first line differs: it names rdmaprep and its version. A run that
-//! did not come to its end has an error in place of the two lines with results.
+//! Formats: NVIDIA/nccl-tests 2.19.6, `src/util.cu`. Only the first line differs: it names rdmaprep and its version. An
+//! unfinished run has an error instead of the two result lines.
 
 use super::printf::{fitting, general};
 use super::visible;
@@ -9,16 +9,16 @@ use crate::checks::run::{average_busbw_gb_per_s, first_failure, say_failure, wro
 use crate::facts::run::{AgentEnding, Ending, Measured, RunFacts};
 use std::io::{self, Write};
 
-/// What nccl-tests calls the program.
+/// The name that nccl-tests gives the program.
 const PROGRAM: &str = "all_reduce_perf";
 
-/// Writes the run as nccl-tests' text.
+/// Writes the run as text of nccl-tests.
 pub fn write_nccl_tests(out: &mut dyn Write, run: &RunFacts) -> io::Result<()> {
     let collective = &run.collective;
     let library = run.ranks.iter().find_map(|rank| rank.nccl_version_code).unwrap_or_default();
     let (step, unit) =
         if collective.step_factor > 1 { (collective.step_factor, "factor") } else { (collective.step_bytes, "bytes") };
-    // There are no headers of NCCL that rdmaprep was compiled with.
+    // rdmaprep is not compiled with NCCL's headers.
     writeln!(out, "# rdmaprep version {} nccl-headers=0 nccl-library={library}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "# Collective test starting: {PROGRAM}")?;
     writeln!(
@@ -54,7 +54,7 @@ pub fn write_nccl_tests(out: &mut dyn Write, run: &RunFacts) -> io::Result<()> {
         write_results(out, run)
     } else {
         let why = first_failure(run).map_or_else(
-            || "the run did not come to its end".to_owned(),
+            || "the run did not finish".to_owned(),
             |failed| format!("rank {} in {}: {}", failed.rank, failed.phase, say_failure(&failed.failure)),
         );
         writeln!(out, "#\n# error: {}", visible(&why))
@@ -105,7 +105,7 @@ fn write_results(out: &mut dyn Write, run: &RunFacts) -> io::Result<()> {
     let wrong = wrong_results(run);
     let word = if wrong == 0 { "OK" } else { "FAILED" };
     writeln!(out, "# {:<20} : {wrong} {word}", "Out of bounds values")?;
-    // The word after the number is of a threshold, which is none of nccl-tests' here; its space stays.
+    // nccl-tests prints a word for its threshold after the number; here only its space remains.
     let average = average_busbw_gb_per_s(run).unwrap_or(f64::NAN);
     writeln!(out, "# {:<20} : {} ", "Avg bus bandwidth", general(average))?;
     writeln!(out, "#\n# Collective test concluded: {PROGRAM}\n#\n")
@@ -125,7 +125,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// The interval of values that are printed as this text.
+    /// The interval of values that print as this text.
     fn interval(text: &str) -> (f64, f64) {
         let value: f64 = text.parse().unwrap();
         let half = match text.split_once('e') {
@@ -135,7 +135,7 @@ mod tests {
         (value - half, value + half)
     }
 
-    /// A time that is printed as the capture's, and gives the capture's bandwidth.
+    /// A time that prints like the capture's and gives the capture's bandwidth.
     fn time_us(size_bytes: u64, time: &str, algbw: &str) -> f64 {
         let ((from, to), (slow, fast)) = (interval(time), interval(algbw));
         let (by_fast, by_slow) = (size_bytes as f64 / 1e3 / fast, size_bytes as f64 / 1e3 / slow);
@@ -202,7 +202,7 @@ mod tests {
         run.ending = Ending::Agent { ending: AgentEnding::Failed };
         run.failures.push(RankFailure { rank: 1, phase: Phase::Warmup, failure: Failure::Exit { code: 1 } });
         let text = text_of(&run);
-        assert!(text.ends_with("#\n# error: rank 1 in warmup: ended with exit code 1 and without a word\n"), "{text}");
+        assert!(text.ends_with("#\n# error: rank 1 in warmup: ended with exit code 1 without a message\n"), "{text}");
         assert!(!text.contains("Avg bus bandwidth"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers as C's printf writes them, so that tables are nccl-tests' to the letter.
+//! Numbers formatted like C's printf, so that tables match nccl-tests exactly.
 //!
 //! Rust rounds a decimal conversion as C does in its default mode: from the exact value, half to even.
 

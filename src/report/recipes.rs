@@ -5,7 +5,7 @@ use crate::recipe::{Fact, Kind, Recipe, StatedFact};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Version of the JSON form.
+/// Version of the JSON format.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What `images --format json` writes.
@@ -28,19 +28,19 @@ impl RecipeListing {
     }
 }
 
-/// All that a recipe says.
+/// Everything that a recipe states.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecipeEntry {
     pub name: String,
     pub title: Option<String>,
     pub kind: Kind,
-    /// The image that it names; `{region}` stands for what `--region` gives.
+    /// The image that it names; `{region}` is replaced by `--region`.
     pub image: String,
     pub fabric: String,
-    /// Where the image's publisher means it to run.
+    /// Where the image's publisher intends it to run.
     pub target: Option<String>,
-    /// Name of what is built from it; absent where nothing is.
+    /// Name of the image built from it; absent if nothing is built.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// `ID-VERSION_ID` that the base must be.
@@ -52,12 +52,12 @@ pub struct RecipeEntry {
     pub mirror: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
-    /// What is said of the image; what nobody states is absent.
+    /// The facts stated about the image; unstated ones are absent.
     pub facts: Vec<StatedFact>,
 }
 
 impl RecipeEntry {
-    /// `image`: the recipe's, in a region where one was given.
+    /// `image`: the recipe's, in the given region if any.
     pub fn new(recipe: &Recipe, image: String) -> RecipeEntry {
         RecipeEntry {
             name: recipe.name.clone(),
@@ -84,7 +84,7 @@ impl RecipeEntry {
     }
 }
 
-/// Writes a table of recipes; `-` is what nobody states.
+/// Writes a table of recipes; `-` means not stated.
 pub fn write_recipes(out: &mut dyn Write, recipes: &[RecipeEntry]) -> io::Result<()> {
     let head = ["NAME", "KIND", "FABRIC", "TARGET", "CUDA", "NCCL", "DISTRO", "IMAGE"].map(str::to_owned);
     let rows = recipes.iter().map(|recipe| {
@@ -109,12 +109,12 @@ pub fn write_recipes(out: &mut dyn Write, recipes: &[RecipeEntry]) -> io::Result
     Ok(())
 }
 
-/// Writes all that a recipe says, and the command that builds or checks it.
+/// Writes everything that a recipe states, and the command that builds or checks it.
 pub fn write_recipe(out: &mut dyn Write, recipe: &RecipeEntry, command: &str, style: Style) -> io::Result<()> {
     writeln!(out, "{}  {}", style.bold(&recipe.name), recipe.title.as_deref().unwrap_or_default())?;
     let kind = match recipe.kind {
         Kind::Base => "base: its RDMA userspace is to be swapped",
-        Kind::Ready => "ready: it has the fabric's userspace already",
+        Kind::Ready => "ready: it already has the fabric's userspace",
     };
     let packages = recipe.packages.join(" ");
     for (name, text) in [
@@ -134,7 +134,7 @@ pub fn write_recipe(out: &mut dyn Write, recipe: &RecipeEntry, command: &str, st
     writeln!(out, "  stated")?;
     let mut source = "";
     for stated in &recipe.facts {
-        // Facts of one source stand together, most often.
+        // Facts of one source are usually adjacent.
         if source != stated.source {
             source = &stated.source;
             writeln!(out, "    by {source}")?;

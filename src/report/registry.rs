@@ -20,10 +20,10 @@ pub struct RegistryListing {
 pub struct CheckEntry {
     #[serde(flatten)]
     check: &'static Check,
-    /// What it judges: `image`, an image by its `recipe`, the run of a `preflight`, `host`, or what an `instance` type asks of
-    /// them.
+    /// What it judges: `image`, an image by its `recipe`, the run of a `preflight`, `host`, or the requirements of an
+    /// `instance` type.
     judges: &'static str,
-    /// Target → what the check is for it.
+    /// Target → the check's severity for it.
     severity_by_target: BTreeMap<&'static str, Severity>,
 }
 
@@ -69,7 +69,7 @@ pub fn write_list(out: &mut dyn Write, target: &Target) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what is to be known of one check.
+/// Writes everything about one check.
 pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io::Result<()> {
     let required = check.targets_with(Severity::Required);
     let advice = check.targets_with(Severity::Advice);
@@ -108,7 +108,7 @@ fn severity_word(severity: Severity) -> &'static str {
     }
 }
 
-/// Words in lines of at most this many characters, where the words allow it.
+/// Wraps words into lines of at most this many characters, if the words allow it.
 const WIDTH: usize = 98;
 
 fn fold(text: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The run of a preflight as reports show it: its facts, and the numbers that follow from them.
+//! The run of a preflight as reports show it: its facts, and the numbers derived from them.
 
 use crate::checks::run::{average_busbw_gb_per_s, first_failure, rdma_use, say_failure, wrong_results};
 use crate::checks::{self, Bar, Finding, Verdict};
@@ -14,21 +14,21 @@ use std::collections::BTreeMap;
 pub struct RunReport {
     /// Whether RDMA carried the data between ranks.
     pub rdma: RdmaUse,
-    /// The first of what that rests on.
+    /// The first piece of evidence for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rdma_reason: Option<String>,
     pub gpu_direct: GpuDirect,
-    /// Who has to change something, where the verdict is `fail`; absent where it is not known.
+    /// Who has to change something if the verdict is `fail`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_fault: Option<Fault>,
     pub ranks: u32,
-    /// Unweighted mean over all sizes and both placements, as nccl-tests forms it; absent where nothing was measured.
+    /// Unweighted mean over all sizes and both placements, as in nccl-tests; absent if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_busbw_gb_per_s: Option<f64>,
     /// Measurements with wrong values: nccl-tests' "Out of bounds values".
     pub wrong_results: u64,
     pub rows: Vec<RowReport>,
-    /// The same once more over TCP, where that was asked for.
+    /// The run repeated over TCP, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_socket: Option<SocketReport>,
     pub facts: RunFacts,
@@ -38,13 +38,13 @@ pub struct RunReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SocketReport {
-    /// Why it is not whole, where it is not.
+    /// Why it is incomplete, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Absent where nothing was measured.
+    /// Absent if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_busbw_gb_per_s: Option<f64>,
-    /// Channels per transport, over all ranks: what it was really measured over.
+    /// Channels per transport, over all ranks: what the measurement really used.
     pub transports: BTreeMap<String, u64>,
     pub rows: Vec<RowReport>,
 }
@@ -54,7 +54,7 @@ impl SocketReport {
         let complete = Ending::Agent { ending: AgentEnding::Complete };
         let failure = (run.ending != complete).then(|| match first_failure(run) {
             Some(failed) => format!("rank {} in {}: {}", failed.rank, failed.phase, say_failure(&failed.failure)),
-            None => "it did not come to its end".to_owned(),
+            None => "it did not finish".to_owned(),
         });
         SocketReport {
             failure,
@@ -81,13 +81,13 @@ pub struct RowReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasuredReport {
     pub time_us: f64,
-    /// Absent where the time is zero.
+    /// Absent if the time is zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algbw_gb_per_s: Option<f64>,
-    /// Absent where the time is zero; 0 with one rank.
+    /// Absent if the time is zero; 0 with one rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busbw_gb_per_s: Option<f64>,
-    /// Wrong elements; absent where they were not counted.
+    /// Wrong elements; absent if they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong: Option<u64>,
 }
@@ -147,8 +147,8 @@ fn rows(run: &RunFacts) -> Vec<RowReport> {
     rows.collect()
 }
 
-/// The image, where anything that failed is its, as every failed check of an image is; nobody, where one failure's fault is
-/// not known; else the host before the settings.
+/// The image, if any failure is its, as every failed check of an image is; nobody, if the fault of one failure is unknown;
+/// else the host before the settings.
 fn at_fault(findings: &[Finding], bar: Bar) -> Option<Fault> {
     let failed = findings.iter().filter(|finding| finding.weight(bar) == Verdict::Fail);
     let blamed: Vec<Option<Fault>> = failed

@@ -1,4 +1,4 @@
-//! What `preflight` found, for people: how it was run, the numbers, then the findings as `check` shows them.
+//! The result of `preflight`, for people: how it was run, the numbers, then the findings as in `check`.
 
 use super::printf::fitting;
 use super::run::{MeasuredReport, RunReport, SocketReport, blame_words};
@@ -10,7 +10,7 @@ use crate::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-/// Writes the result of `preflight`. `all` shows also what passed.
+/// Writes the result of `preflight`. `all` also shows what passed.
 pub fn write_preflight(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     write_subject(out, report)?;
     let Some(run) = &report.run else {
@@ -33,7 +33,7 @@ pub fn write_preflight(out: &mut dyn Write, report: &Report, all: bool, style: S
     write_verdict(out, report, style, &format!("{fault}; {}", visible(&run.rdma_line())))
 }
 
-/// How it was run: name and lines of each paragraph.
+/// How the image was run: name and lines of each paragraph.
 fn setup(run: &RunFacts) -> Vec<(&'static str, Vec<String>)> {
     let launch = &run.launch;
     let mut about = vec![("GPU access:", vec![format!("{} ({})", launch.gpu_access, launch.gpu_access_reason)])];
@@ -62,7 +62,7 @@ fn setup(run: &RunFacts) -> Vec<(&'static str, Vec<String>)> {
     about
 }
 
-/// A table with nccl-tests' columns, without what is the same in every row.
+/// A table with the columns of nccl-tests, without those that are the same in every row.
 fn write_rows(out: &mut dyn Write, run: &RunReport) -> io::Result<()> {
     if run.rows.is_empty() {
         return Ok(());
@@ -81,23 +81,19 @@ fn write_rows(out: &mut dyn Write, run: &RunReport) -> io::Result<()> {
             cells(&row.in_place)
         )?;
     }
-    let average = run.average_busbw_gb_per_s.map_or("not known".to_owned(), |average| format!("{average:.2} GB/s"));
+    let average = run.average_busbw_gb_per_s.map_or("unknown".to_owned(), |average| format!("{average:.2} GB/s"));
     let ranks = if run.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks", run.ranks) };
     writeln!(out, "  average bus bandwidth of {ranks}: {average}")
 }
 
-/// Bus bandwidth of the run beside that of the same run over TCP.
+/// Bus bandwidth of the run next to that of the run over TCP.
 fn write_beside(out: &mut dyn Write, run: &RunReport, socket: &SocketReport) -> io::Result<()> {
     let via = |transports: &BTreeMap<String, u64>| match transports.keys().cloned().collect::<Vec<_>>() {
         names if names.is_empty() => "no channel".to_owned(),
         names => names.join(", "),
     };
     let own = run.facts.evidence.as_ref().map(|evidence| via(&evidence.transports)).unwrap_or_default();
-    writeln!(
-        out,
-        "  busbw out of place beside the same over TCP (this run: {own}; over TCP: {})",
-        via(&socket.transports)
-    )?;
+    writeln!(out, "  busbw out of place, compared with TCP (this run: {own}; over TCP: {})", via(&socket.transports))?;
     writeln!(out, "  {:>12}  {:>8}  {:>9}  {:>9}  {:>7}", "bytes", "type", "this run", "over TCP", "times")?;
     for row in &run.rows {
         let other = socket.rows.iter().find(|o| (o.size_bytes, o.data_type) == (row.size_bytes, row.data_type));
@@ -115,7 +111,7 @@ fn write_beside(out: &mut dyn Write, run: &RunReport, socket: &SocketReport) -> 
         )?;
     }
     match &socket.failure {
-        Some(failure) => writeln!(out, "  the run over TCP is not whole: {}", visible(failure)),
+        Some(failure) => writeln!(out, "  the run over TCP is incomplete: {}", visible(failure)),
         None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! Report → SARIF 2.1.0: the checks are the rules, and what did not pass are the results.
+//! Report → SARIF 2.1.0: the checks are the rules, and findings that did not pass are the results.
 //!
-//! Locations are paths in the image, relative to its root. What could not be determined is a result of kind `open`, and a
-//! notification besides, because viewers often show results of kind `fail` only (SARIF 2.1.0, 3.27.9 and 3.20.21).
+//! Locations are paths in the image, relative to its root. An undetermined check is a result of kind `open`, and also a
+//! notification, because viewers often show only results of kind `fail` (SARIF 2.1.0, 3.27.9 and 3.20.21).
 
 use super::{Report, details, status_word};
 use crate::checks::{self, Check, Finding, Severity, Status, Verdict};
@@ -70,7 +70,7 @@ fn checks_of(report: &Report) -> Vec<&'static Check> {
         (true, _) => report.host.is_some(),
         (false, of_run) => report.host.is_none() && (report.run.is_some() || !of_run),
     };
-    // That of a recipe needs an image that was built from one.
+    // A recipe's check needs an image that was built from one.
     let is_of_a_build = report.recipe.is_some() && report.image.is_some();
     checks::all().filter(|check| counts(check) && (is_of_a_build || !check.is_of_a_recipe())).collect()
 }
@@ -79,7 +79,7 @@ fn rules(report: &Report) -> Vec<Value> {
     checks_of(report)
         .into_iter()
         .map(|check| {
-            // As it counts in this report: for its target, and under its policy.
+            // The severity in this report: for its target, and under its policy.
             let found = report.findings.iter().find(|finding| finding.check == check.id);
             let severity = found.map_or(check.severity, |finding| finding.severity);
             json!({
@@ -124,7 +124,7 @@ fn result(report: &Report, finding: &Finding) -> Value {
 
 /// A location for every path that the finding names; without one, the image's root.
 fn locations(report: &Report, finding: &Finding) -> Vec<Value> {
-    // What the kernel shows in a container is not in its image; of a host it is what was looked at.
+    // Kernel files in a container are not in its image; on a host they are what was examined.
     let is_there = |path: &&str| report.host.is_some() || !is_of_the_kernel(path);
     let mut paths: BTreeSet<&str> = finding.evidence.iter().flat_map(|text| paths_in(text)).filter(is_there).collect();
     if paths.is_empty() {

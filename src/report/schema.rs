@@ -1,4 +1,4 @@
-//! The JSON Schemas in `schemas/`: made from the types, so that they cannot drift apart. Only tests have them.
+//! The JSON Schemas in `schemas/`, generated from the types so that they cannot drift apart. Only tests use this.
 //!
 //! `UPDATE_SCHEMAS=1 cargo test --lib schema` writes them anew.
 
@@ -15,25 +15,25 @@ pub mod tests {
     use schemars::generate::SchemaSettings;
     use serde_json::{Value, json};
 
-    /// The schema of what is written, for one version of the form.
+    /// The schema of the output, for one version of the format.
     pub fn schema<T: JsonSchema>(title: &str, version: u32) -> String {
         let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
         let mut schema = generator.into_root_schema_for::<T>().to_value();
         schema["title"] = json!(title);
         schema["properties"]["schema_version"] = json!({"description": "Version of this form.", "const": version});
-        // Line breaks of the source are none of the text's.
+        // Line breaks in the source are not part of the text.
         join_lines(&mut schema);
         serde_json::to_string_pretty(&schema).unwrap() + "\n"
     }
 
-    /// Of a command whose reports always have `with` and never `without`: without what only those need.
+    /// The schema for a command whose reports always have `with` and never `without`.
     fn shaped(schema: &str, with: &[&str], without: &[&str]) -> String {
         let mut schema: Value = serde_json::from_str(schema).unwrap();
         for key in without {
             schema["properties"].as_object_mut().unwrap().remove(*key).unwrap();
         }
         for key in with {
-            // What is always there is never null.
+            // A required property is never null.
             let property = &mut schema["properties"][*key];
             if let Some(kind) = property["anyOf"].as_array().and_then(|kinds| kinds.first()).cloned() {
                 *property = kind;
@@ -112,7 +112,7 @@ pub mod tests {
         }
     }
 
-    /// The file of a schema is what was made.
+    /// The file of a schema matches the generated one.
     pub fn assert_kept(name: &str, made: &str) {
         let path = format!("{}/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {

@@ -4,10 +4,10 @@ use crate::targets::{Baseline, BaselineRow, InstanceType, Source, Sourced, Targe
 use crate::versions::NcclRequirement;
 use serde::Serialize;
 
-/// Version of the JSON form.
+/// Version of the JSON format.
 pub const TARGETS_VERSION: u32 = 1;
 
-/// What `targets --format json` writes.
+/// The output of `targets --format json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TargetListing {
@@ -17,7 +17,7 @@ pub struct TargetListing {
     pub targets: Vec<TargetEntry>,
 }
 
-/// What `targets --instance TYPE --format json` writes.
+/// The output of `targets --instance TYPE --format json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InstanceListing {
@@ -27,11 +27,11 @@ pub struct InstanceListing {
     pub instance: InstanceEntry,
     /// Targets whose documents name it.
     pub listed_by: Vec<&'static str>,
-    /// Bandwidths that documents report of it.
+    /// Bandwidths that documents report for it.
     pub baselines: Vec<BaselineEntry>,
 }
 
-/// Everything about one target. What is absent no document states.
+/// Everything about one target. No document states what is absent.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TargetEntry {
@@ -54,11 +54,11 @@ pub struct TargetEntry {
     /// Flags of the vendor's `docker run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     docker_flags: Option<Sourced<Vec<&'static str>>>,
-    /// What states that the types have the fabric on this platform.
+    /// The source that the types have the fabric on this platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     instances_source: Option<&'static Source>,
     instances: Vec<InstanceEntry>,
-    /// Families of types of which documents give no figure.
+    /// Families for whose types no document gives a figure.
     families: Vec<FamilyEntry>,
     baselines: Vec<BaselineEntry>,
     notes: Vec<Sourced<&'static str>>,
@@ -69,7 +69,7 @@ pub struct TargetEntry {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VariableEntry {
     name: &'static str,
-    /// Absent: it has no effect, or depends on what `note` says.
+    /// Absent: the variable has no effect, or depends on what `note` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'static str>,
     has_effect: bool,
@@ -78,7 +78,7 @@ pub struct VariableEntry {
     source: &'static Source,
 }
 
-/// One instance type. What is absent no document states.
+/// One instance type. No document states what is absent.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InstanceEntry {
@@ -86,10 +86,10 @@ pub struct InstanceEntry {
     /// RDMA NICs.
     #[serde(skip_serializing_if = "Option::is_none")]
     nics: Option<Sourced<u32>>,
-    /// Of the instance's network, all NICs together.
+    /// Bandwidth of the instance's network, all NICs together.
     #[serde(skip_serializing_if = "Option::is_none")]
     bandwidth_gbit_per_s: Option<Sourced<u32>>,
-    /// What RDMA gets of it at most, where a document gives less than the whole.
+    /// The most of it that RDMA can use, if a document gives less than the whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_gbit_per_s: Option<Sourced<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ impl InstanceListing {
     }
 }
 
-/// The runs that documents report of a type.
+/// The runs that documents report for a type.
 pub(super) fn of_type(instance: &InstanceType) -> impl Iterator<Item = &'static Baseline> {
     all_baselines().filter(move |baseline| baseline.instance == Some(instance.name))
 }

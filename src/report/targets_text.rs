@@ -1,5 +1,5 @@
-//! Targets and instance types as tables for people. A figure has the number of the document that states it; the documents
-//! stand at the end.
+//! Targets and instance types as tables for people. A figure has the number of the document that states it; the list of
+//! documents is at the end.
 
 use super::Style;
 use super::targets::of_type;
@@ -7,7 +7,7 @@ use crate::targets::{Baseline, InstanceType, Source, Sourced, Target, targets_th
 use crate::versions::NcclRequirement;
 use std::io::{self, Write};
 
-/// The documents that a text names by number, and writes out at its end.
+/// The documents that a text cites by number and lists at its end.
 #[derive(Default)]
 struct Notes {
     sources: Vec<&'static Source>,
@@ -64,10 +64,10 @@ pub fn write_targets(out: &mut dyn Write, targets: &[&Target], style: Style) -> 
         ]);
     }
     write_table(out, &rows, "", style)?;
-    writeln!(out, "\n-: none, or no document states it. rdmaprep targets NAME shows everything, with its source.")
+    writeln!(out, "\n-: none, or no document states it. rdmaprep targets NAME shows everything with its source.")
 }
 
-/// Writes everything of one target.
+/// Writes everything about one target.
 pub fn write_target(out: &mut dyn Write, target: &Target, style: Style) -> io::Result<()> {
     let mut notes = Notes::default();
     writeln!(
@@ -85,7 +85,7 @@ pub fn write_target(out: &mut dyn Write, target: &Target, style: Style) -> io::R
         writeln!(out, "  {resource} {}", notes.mark(source))?;
     }
     if let Some(source) = sources.docker_flags {
-        heading(out, "docker run, as the vendor has it", style)?;
+        heading(out, "the vendor's docker run", style)?;
         writeln!(out, "  {} {}", target.docker_flags.join(" "), notes.mark(source))?;
     }
     write_instances(out, target, &mut notes, style)?;
@@ -101,7 +101,7 @@ pub fn write_target(out: &mut dyn Write, target: &Target, style: Style) -> io::R
     notes.write(out)
 }
 
-/// What the platform needs of an image, and what it sets in every job.
+/// What the platform requires of an image, and what it sets in every job.
 fn write_demands(out: &mut dyn Write, target: &Target, notes: &mut Notes, style: Style) -> io::Result<()> {
     let sources = target.sources;
     if let Some(source) = sources.minimums {
@@ -115,7 +115,7 @@ fn write_demands(out: &mut dyn Write, target: &Target, notes: &mut Notes, style:
     }
     if let Some(source) = sources.variables {
         let mark = notes.mark(source);
-        heading(out, "sets in every job, over the image's own", style)?;
+        heading(out, "sets in every job, overriding the image's", style)?;
         for (name, value) in target.nccl_presets {
             writeln!(out, "  {name}={value} {mark}")?;
         }
@@ -140,13 +140,13 @@ fn write_instances(out: &mut dyn Write, target: &Target, notes: &mut Notes, styl
     if !target.instances.is_empty() {
         let title = match target.sources.instances {
             Some(source) => format!("instance types {}", notes.mark(source)),
-            None => "instance types with eRDMA of which something is known".to_owned(),
+            None => "known instance types with eRDMA".to_owned(),
         };
         heading(out, &title, style)?;
         write_types(out, target.instances, notes, style)?;
     }
     if !target.families.is_empty() {
-        heading(out, "families without figures of their types", style)?;
+        heading(out, "families without figures for their types", style)?;
         for family in target.families {
             writeln!(out, "  {:<9} {} {}", family.name, family.said.value, notes.mark(family.said.source))?;
         }
@@ -170,7 +170,7 @@ fn write_types(out: &mut dyn Write, types: &[&InstanceType], notes: &mut Notes, 
 
 /// Settings, command and rows of a reported run.
 fn write_baseline(out: &mut dyn Write, baseline: &Baseline, notes: &mut Notes, style: Style) -> io::Result<()> {
-    let on = baseline.instance.unwrap_or("a type that is not named");
+    let on = baseline.instance.unwrap_or("an unnamed type");
     let mark = notes.mark(baseline.source);
     heading(out, &format!("bandwidth of {} on {on} {mark}", baseline.layout()), style)?;
     writeln!(out, "  {}\n  {}\n  {}", baseline.command, baseline.settings_text(), baseline.software)?;
@@ -190,7 +190,7 @@ fn write_baseline(out: &mut dyn Write, baseline: &Baseline, notes: &mut Notes, s
     write_table(out, &rows, "  ", style)
 }
 
-/// Writes everything of one instance type.
+/// Writes everything about one instance type.
 pub fn write_instance(out: &mut dyn Write, instance: &'static InstanceType, style: Style) -> io::Result<()> {
     let mut notes = Notes::default();
     writeln!(out, "{}", style.bold(instance.name))?;
@@ -210,12 +210,12 @@ pub fn write_instance(out: &mut dyn Write, instance: &'static InstanceType, styl
         write_baseline(out, baseline, &mut notes, style)?;
     }
     if of_type(instance).next().is_none() {
-        writeln!(out, "\nno document reports a bandwidth of this type")?;
+        writeln!(out, "\nno document reports a bandwidth for this type")?;
     }
     notes.write(out)
 }
 
-/// As nccl-tests prints it.
+/// A size as nccl-tests prints it.
 fn time(us: f64) -> String {
     if us < 10_000.0 { format!("{us:.1}") } else { format!("{us:.0}") }
 }
@@ -253,7 +253,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Every number in brackets is one of the list at the end, and every document there is named above.
+    /// Every number in brackets is in the list at the end, and every document there is cited above.
     #[test]
     fn every_mark_has_its_source() {
         for target in TARGETS {

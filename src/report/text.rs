@@ -1,4 +1,4 @@
-//! Text for people: short when all is well, evidence and remedy where it is not. Colour repeats what the words say.
+//! Text for people: short when all is well, evidence and remedy when it is not. Colour never carries meaning.
 
 use super::{Report, status_word, verdict_word, visible};
 use crate::checks::{self, Bar, Finding, Status, Verdict};
@@ -38,7 +38,7 @@ impl Style {
 /// Evidence lines shown per finding; the JSON form has them all.
 const EVIDENCE_SHOWN: usize = 8;
 
-/// Writes the result of `check`. `all` shows also what passed.
+/// Writes the result of `check`. `all` also shows what passed.
 pub fn write_check(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     write_subject(out, report)?;
     write_findings(out, report, all, style)?;
@@ -57,13 +57,13 @@ pub(super) fn write_subject(out: &mut dyn Write, report: &Report) -> io::Result<
     }
 }
 
-/// Writes a paragraph per finding; `all` shows also what passed. What a named instance type adds is always shown: its figures
-/// are what was asked for, and that there is none is an answer.
+/// Writes a paragraph per finding; `all` also shows what passed. Findings for a named instance type are always shown: its
+/// figures were requested, and that there are none is an answer.
 pub(super) fn write_findings(out: &mut dyn Write, report: &Report, all: bool, style: Style) -> io::Result<()> {
     let is_shown = |finding: &&Finding| all || !is_fine(finding) || is_of_an_instance(finding);
     let shown = report.findings.iter().filter(is_shown);
     for finding in shown {
-        // What a run did not come to is one line, not one for each check that waited for it.
+        // A step that a run did not reach is one line, not one for each check that needed it.
         let alike = same_unknown(report, finding);
         if let [first, rest @ .., last] = alike.as_slice() {
             if last.check == finding.check {
@@ -81,7 +81,7 @@ pub(super) fn write_findings(out: &mut dyn Write, report: &Report, all: bool, st
     Ok(())
 }
 
-/// Writes every one of these findings, with what it rests on.
+/// Writes each of these findings with its evidence.
 pub(super) fn write_every_finding(out: &mut dyn Write, findings: &[Finding], style: Style) -> io::Result<()> {
     findings.iter().try_for_each(|finding| write_finding(out, finding, style))
 }
@@ -99,7 +99,7 @@ fn write_finding(out: &mut dyn Write, finding: &Finding, style: Style) -> io::Re
     if is_fine(finding) && !is_of_an_instance(finding) {
         return Ok(());
     }
-    // One line of evidence that says no more than the summary is noise.
+    // A line of evidence that only repeats the summary is noise.
     let evidence = finding.evidence.iter().filter(|line| !finding.summary.contains(line.as_str()));
     let (mut more, mut lines) = (0, 0);
     for line in evidence {
@@ -119,9 +119,9 @@ fn write_finding(out: &mut dyn Write, finding: &Finding, style: Style) -> io::Re
     Ok(())
 }
 
-/// The findings of a run that say the same of what is not known.
+/// The findings of a run that share one unknown.
 fn same_unknown<'a>(report: &'a Report, finding: &Finding) -> Vec<&'a Finding> {
-    // Nor is what a recipe cannot say, where there is no image.
+    // Nor is anything that a recipe cannot state, if there is no image.
     let is_of_recipe_alone = report.recipe.is_some() && report.image.is_none();
     if (report.run.is_none() && !is_of_recipe_alone) || finding.status != Status::Unknown {
         return Vec::new();
@@ -130,7 +130,7 @@ fn same_unknown<'a>(report: &'a Report, finding: &Finding) -> Vec<&'a Finding> {
     report.findings.iter().filter(alike).collect()
 }
 
-/// Writes the last line; `more` stands at its end.
+/// Writes the last line, ending with `more`.
 pub(super) fn write_verdict(out: &mut dyn Write, report: &Report, style: Style, more: &str) -> io::Result<()> {
     let colour = match report.verdict {
         Verdict::Pass => "1;32",
@@ -145,7 +145,7 @@ pub(super) fn write_verdict(out: &mut dyn Write, report: &Report, style: Style, 
     writeln!(out, "{verdict} for {}{bar}: {}{more}", report.judged_for(), report.counts())
 }
 
-/// Writes what a policy changed, so that nobody takes its verdict for the target's.
+/// Writes what a policy changed, so that its verdict is not mistaken for the target's.
 pub(super) fn write_policy(out: &mut dyn Write, policy: &PolicyUse, style: Style) -> io::Result<()> {
     writeln!(out, "  {}  {}", style.paint("36", "policy "), policy.file)?;
     for change in &policy.minimums {
@@ -169,7 +169,7 @@ fn level_word(level: Level) -> &'static str {
     }
 }
 
-/// What an image was resolved to.
+/// The resolved image.
 fn identity(image: &ImageIdentity) -> String {
     let id = if image.id.is_empty() { "no image id" } else { short(&image.id) };
     let manifest = image.manifest_digest.as_deref().map(|digest| format!(", manifest {}", short(digest)));
@@ -212,7 +212,7 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     let held = facts.packages.all_installed().filter(|package| package.held).count();
     let counted =
         format!("{} installed, {held} held ({})", facts.packages.all_installed().count(), facts.packages.manager);
-    // What could not be read is not zero.
+    // Unreadable does not mean zero.
     let unread = facts.packages.problem.as_ref().map(|problem| format!("not known: {problem}"));
     row("packages", unread.unwrap_or(counted));
     row("cuda", facts.cuda.evidence.iter().map(|e| format!("{} {}", e.version, e.from)).collect::<Vec<_>>().join("\n"));
@@ -282,7 +282,7 @@ pub fn write_facts(out: &mut dyn Write, facts: &ImageFacts) -> io::Result<()> {
     Ok(())
 }
 
-/// The classes that hold something.
+/// The non-empty classes.
 fn sizes(facts: &ImageFacts) -> String {
     let size = &facts.size;
     let parts = [

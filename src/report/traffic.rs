@@ -1,14 +1,14 @@
-//! Traffic of RDMA ports, as `eadm stat -l` shows it: a line per port and interval, and at the end what it came to.
+//! Traffic of RDMA ports, as `eadm stat -l` shows it: a line per port and interval, and totals at the end.
 
 use super::visible;
 use crate::facts::devices::TrafficSample;
 use crate::units::Bytes;
 use std::io::{self, Write};
 
-/// What all samples add up to, by port.
+/// Totals over all samples, by port.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
-    /// In the order in which samples name them.
+    /// Ports in the order in which samples name them.
     ports: Vec<(String, u32, PortTotals)>,
     pub time_s: f64,
 }
@@ -61,7 +61,7 @@ impl Totals {
     }
 }
 
-/// Writes a sample: the time, then a line per port, as `eadm stat -l` words them.
+/// Writes a sample: the time, then a line per port, in the format of `eadm stat -l`.
 pub fn write_sample(out: &mut dyn Write, sample: &TrafficSample) -> io::Result<()> {
     writeln!(out, "{} UTC", time_of_day(sample.unix_time_s))?;
     for line in sample_lines(sample) {
@@ -104,7 +104,7 @@ fn time_of_day(unix_time_s: u64) -> String {
     format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Writes what all samples came to, as `eadm stat` does at its end.
+/// Writes the totals over all samples, as `eadm stat` does at its end.
 pub fn write_totals(out: &mut dyn Write, totals: &Totals) -> io::Result<()> {
     for (device, port, of_port) in totals.ports() {
         writeln!(out, "{} port {port}, {:.1} s", visible(device), totals.time_s)?;

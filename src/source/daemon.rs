@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which daemon to ask. Without either it is the one that `docker` itself would ask.
+/// The daemon to use. Without either option, the one that `docker` itself would use.
 #[derive(Debug, Clone, Default)]
 pub struct DaemonChoice {
     /// Address, as in `DOCKER_HOST`.
@@ -65,7 +65,7 @@ impl Client {
     }
 }
 
-/// Layers that were read already, by diff id: images that share layers share the work. Clones are one cache.
+/// Layers already read, by diff id: images that share layers share the work. Clones share one cache.
 #[derive(Default, Clone)]
 pub struct LayerCache {
     layers: Arc<Mutex<HashMap<String, LayerIndex>>>,
@@ -104,7 +104,7 @@ pub(super) async fn read_from_daemon(
     let stored = match local && as_inspected && !options.verify {
         true => {
             let (stored, seen) = (summary.clone(), cache.clone());
-            // On a thread of its own, so that an interrupt is heard meanwhile.
+            // On its own thread, so that interrupts are still handled.
             on_thread(move || read_store(&stored, &seen)).await
         }
         false => None,
@@ -124,7 +124,7 @@ fn platform_of(summary: &ImageSummary) -> Platform {
     Platform::new(&text(&summary.os), &text(&summary.architecture), summary.variant.as_deref())
 }
 
-/// Reads the layers where a local engine keeps them; `None` where that cannot be done rightly.
+/// Reads the layers from a local engine's store; `None` if that cannot be done correctly.
 fn read_store(summary: &ImageSummary, cache: &LayerCache) -> Option<Image> {
     let directories = &summary.layer_directories;
     if directories.is_empty() || directories.len() != summary.diff_ids.len() {
@@ -135,7 +135,7 @@ fn read_store(summary: &ImageSummary, cache: &LayerCache) -> Option<Image> {
         Some(index) => Ok(index),
         None => index_directory(directory, &harvest).inspect(|index| cache.put(diff_id, index.clone())),
     };
-    // Which layer is large is not known before it is read.
+    // A layer's size is unknown before it is read.
     let indexes = match parallel::for_each(&parts, parallel::workers(), |_| 0, read) {
         Ok(indexes) => indexes,
         Err(error) => {

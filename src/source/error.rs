@@ -1,4 +1,4 @@
-//! Why the facts of an image cannot be had.
+//! Why an image's facts cannot be read.
 
 use crate::docker::config::ConfigError;
 use crate::docker::endpoint::EndpointError;
@@ -11,7 +11,7 @@ use crate::registry::RegistryError;
 use crate::remedy::Remedy;
 use std::io;
 
-/// Why the facts of an image cannot be had. Each names the image or file.
+/// Why an image's facts cannot be read. Each names the image or file.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error(transparent)]
@@ -26,7 +26,7 @@ pub enum SourceError {
     NoSuchImage { name: String },
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    #[error("no image {name} was found: {daemon}; its registry was asked, too")]
+    #[error("image {name} was not found: {daemon}; its registry was tried too")]
     Nowhere { name: String, daemon: String, source: Box<RegistryError> },
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -1,6 +1,6 @@
 //! Where an image comes from: the text that names it → its facts.
 //!
-//! A reference names an archive, a layout, a root directory, the daemon or a registry. A bare path is looked at, and a bare name
+//! A reference names an archive, a layout, a root directory, the daemon or a registry. A bare path is examined, and a bare name
 //! is the daemon's image, or else the registry's.
 
 mod daemon;
@@ -26,7 +26,7 @@ use daemon::read_from_daemon;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// How an image is to be read, wherever it is.
+/// How to read an image, wherever it is.
 #[derive(Debug, Clone, Default)]
 pub struct SourceOptions {
     /// Which of an image's platforms; `None`: the only one, else Linux on this machine's processor.
@@ -53,10 +53,10 @@ pub fn parse(text: &str) -> Result<Reference, SourceError> {
 
 /// Reads the facts of any reference; connects only if it must.
 ///
-/// Files are read on threads of the runtime's own, so that a caller who stops waiting is heard at once.
+/// Files are read on the runtime's own threads, so that a cancelled caller returns at once.
 ///
 /// # Errors
-/// There is no such image, or it cannot be read.
+/// The image does not exist, or cannot be read.
 pub async fn load_facts(text: &str, options: &SourceOptions, daemon: &DaemonChoice) -> Result<ImageFacts, SourceError> {
     match parse(text)? {
         Reference::Daemon(name) => {
@@ -72,7 +72,7 @@ pub async fn load_facts(text: &str, options: &SourceOptions, daemon: &DaemonChoi
     }
 }
 
-/// Reads what lies in the file system.
+/// Reads an image from the file system.
 fn read_path(reference: Reference, options: &SourceOptions) -> Result<ImageFacts, SourceError> {
     let reference = match reference {
         Reference::Path { path, select } => sniff(path, select)?,
@@ -104,14 +104,14 @@ fn read_path(reference: Reference, options: &SourceOptions) -> Result<ImageFacts
 /// Reads facts that `inspect --format json` wrote.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else.
+/// The file cannot be read, or has other content.
 pub fn load_saved(path: &Path) -> Result<ImageFacts, SourceError> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| SourceError::FactsFile { path: name.clone(), source })?;
     parse_saved_facts(&text).map_err(|source| SourceError::SavedFacts { path: name, source })
 }
 
-/// Says what lies at a path.
+/// Determines what is at a path.
 fn sniff(path: PathBuf, select: Option<String>) -> Result<Reference, SourceError> {
     let shown = path.display().to_string();
     let failed = |source| SourceError::Image { reference: shown.clone(), source };
@@ -176,12 +176,12 @@ async fn read_name(name: &str, options: &SourceOptions, daemon: &DaemonChoice) -
         )) if !daemon.is_named() => SourceError::Docker(error),
         result => return result,
     };
-    // An id means something to the daemon alone.
+    // An id has a meaning only in the daemon.
     if is_digest(name) {
         return Err(missing);
     }
     let daemon = missing.to_string();
-    tracing::info!("{daemon}; asking the registry");
+    tracing::info!("{daemon}; trying the registry");
     match read_from_registry(name, options).await {
         Err(SourceError::Registry(source)) => {
             Err(SourceError::Nowhere { name: name.to_owned(), daemon, source: Box::new(source) })
@@ -204,7 +204,7 @@ fn facts_of(image: &Image, reference: String) -> Result<ImageFacts, SourceError>
     inspect(image, reference.clone()).map_err(|source| SourceError::Inspect { reference, source })
 }
 
-/// Runs work that blocks beside the runtime's own threads.
+/// Runs blocking work outside the runtime's own threads.
 async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,

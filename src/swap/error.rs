@@ -15,7 +15,7 @@ pub enum SwapError {
     File { path: String, source: io::Error },
     #[error("recipe {path}")]
     Recipe { path: String, source: RecipeError },
-    #[error("recipe {recipe} is for {expected}, and {image} is {found}")]
+    #[error("recipe {recipe} is for {expected}, but {image} is {found}")]
     RecipeDistro { recipe: String, expected: String, image: String, found: String },
     #[error("recipe {recipe} is for {own}, and the target has {wanted}")]
     OtherFabric { recipe: String, own: &'static str, wanted: &'static str },

@@ -18,7 +18,7 @@ use crate::source::{self, DaemonChoice};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the user named: an image, or a recipe that names one.
+/// The image that the user named, directly or by a recipe.
 pub struct Subject {
     /// Reference of the base image.
     pub base: Reference,
@@ -26,7 +26,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// An image of the user's, without a recipe.
+    /// An image without a recipe.
     pub fn image(base: Reference) -> Subject {
         Subject { base, recipe: None }
     }
@@ -44,12 +44,12 @@ impl Subject {
         Ok(Subject { base: Reference::Name(found.image(region)?), recipe: Some(found) })
     }
 
-    /// The recipe, where the user named one.
+    /// The recipe, if the user named one.
     pub fn found(&self) -> Option<&Found> {
         self.recipe.as_ref()
     }
 
-    /// The fabric of the recipe, where there is one.
+    /// The recipe's fabric, if there is a recipe.
     pub fn fabric(&self) -> Option<&'static Fabric> {
         self.recipe.as_ref().map(|found| found.recipe.fabric)
     }
@@ -65,7 +65,7 @@ impl Subject {
         }
     }
 
-    /// Refuses a recipe that is for another fabric than the target's.
+    /// Refuses a recipe for a fabric other than the target's.
     ///
     /// # Errors
     /// Both fabrics, by their titles.
@@ -121,7 +121,7 @@ impl SwapRequest {
         self.package_directory.is_some()
     }
 
-    /// Refuses what no image could make right, before any work is done.
+    /// Refuses options that are wrong for every image, before any work is done.
     ///
     /// # Errors
     /// The fabric does not know the userspace that is asked for.

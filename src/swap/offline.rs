@@ -1,4 +1,4 @@
-//! A directory of package files → what is in it. Nothing else of it is read.
+//! A directory of package files → its packages.
 
 use super::error::SwapError;
 use crate::package_file::read_package_file;
@@ -6,7 +6,7 @@ use crate::plan::offline::OfferedFiles;
 use std::fs::File;
 use std::path::Path;
 
-/// Reads every package file of a directory; what lies deeper is not looked at.
+/// Reads every package file in a directory, without subdirectories.
 ///
 /// # Errors
 /// The directory cannot be read, or holds no package file.
@@ -19,10 +19,10 @@ pub fn load_files(directory: &Path) -> Result<OfferedFiles, SwapError> {
         if !(name.ends_with(".deb") || name.ends_with(".rpm")) {
             continue;
         }
-        // A pipe would be waited for.
+        // A pipe would block.
         let opened = std::fs::metadata(&path).map(|metadata| metadata.is_file()).and_then(|is_file| match is_file {
             true => File::open(&path),
-            false => Err(std::io::Error::other("it is no file")),
+            false => Err(std::io::Error::other("it is not a regular file")),
         });
         match opened.map_err(Into::into).and_then(read_package_file) {
             Ok(file) => drop(offered.packages.insert(name, file)),

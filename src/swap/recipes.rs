@@ -1,4 +1,4 @@
-//! A word of the user's → the recipe that it names, if it names one.
+//! A word from the command line → the recipe that it names, if any.
 //!
 //! In this order: `recipe:NAME` is a shipped recipe; the path of a `.toml` file, or of a directory with a `recipe.toml`, is a
 //! recipe; the bare name of a shipped recipe is that one, unless the daemon has an image of that name. Anything else is an image.
@@ -9,10 +9,10 @@ use crate::recipe::{Recipe, parse_recipe, shipped};
 use crate::source::{Client, DaemonChoice, SourceError, is_image_directory};
 use std::path::{Path, PathBuf};
 
-/// Before the name of a shipped recipe, where it could be an image's, too.
+/// Prefix that marks the name of a shipped recipe, which could also be an image.
 const PREFIX: &str = "recipe:";
 
-/// A recipe and where it came from, as errors name it.
+/// A recipe and its origin, as named in errors.
 #[derive(Debug, Clone)]
 pub struct Found {
     pub origin: String,
@@ -20,7 +20,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Refuses a recipe that is for another fabric than the target's.
+    /// Refuses a recipe for a fabric other than the target's.
     ///
     /// # Errors
     /// Both fabrics, by their titles.
@@ -58,7 +58,7 @@ pub async fn find(text: &str, daemon: &DaemonChoice) -> Result<Option<Found>, Sw
             && !Path::new(text).exists()
             && !is_in_daemon(text, daemon).await
         {
-            tracing::warn!("{text} is no shipped recipe, and is taken for an image: {hint}");
+            tracing::warn!("{text} is not a shipped recipe and is treated as an image: {hint}");
         }
         return Ok(None);
     }
@@ -71,7 +71,7 @@ pub async fn find(text: &str, daemon: &DaemonChoice) -> Result<Option<Found>, Sw
     find_shipped(text).map(Some)
 }
 
-/// Finds a recipe whatever images there are: by path, by name with or without the prefix.
+/// Finds a recipe regardless of images: by path, or by name with or without the prefix.
 ///
 /// # Errors
 /// There is none, or it cannot be read.
@@ -97,7 +97,7 @@ fn without_recipe(directory: &str) -> SwapError {
     SwapError::NoRecipe { directory: directory.to_owned() }
 }
 
-/// The file of a recipe that is meant by a path.
+/// The recipe file that a path refers to.
 fn recipe_file(path: &Path) -> Option<PathBuf> {
     let inside = path.join("recipe.toml");
     if inside.is_file() {
@@ -136,13 +136,13 @@ fn find_shipped(name: &str) -> Result<Found, SwapError> {
     }
 }
 
-/// The shipped recipes that a name may have been meant for.
+/// Suggestions for a mistyped recipe name.
 pub(super) fn hint(name: &str) -> Option<String> {
     let names = shipped::closest(name);
     (!names.is_empty()).then(|| format!("did you mean {}? rdmaprep images lists them all", names.join(", ")))
 }
 
-/// Every recipe that is shipped, by name.
+/// Every shipped recipe, by name.
 ///
 /// # Errors
 /// None that a test of the shipped recipes would not find.
@@ -171,7 +171,7 @@ pub fn all_in(directory: &Path) -> Result<Vec<Found>, SwapError> {
     files.iter().map(|file| load(file)).collect()
 }
 
-/// Whether the daemon has an image of that name. Where there is no daemon, it has none.
+/// Whether the daemon has an image of that name; `false` without a daemon.
 async fn is_in_daemon(name: &str, daemon: &DaemonChoice) -> bool {
     let asked = async {
         let engine = Client::load(daemon)?.connect().await?;
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn directories_of_recipes() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(all_in(dir.path()).unwrap_err().to_string().contains("holds no recipes"));
+        assert!(all_in(dir.path()).unwrap_err().to_string().contains("has no recipes"));
         let text = "[base]\nimage = 'a'\n[fabric]\nname = 'erdma'\n";
         std::fs::create_dir_all(dir.path().join("b")).unwrap();
         std::fs::create_dir_all(dir.path().join("empty.toml")).unwrap();

@@ -1,8 +1,8 @@
 //! Files of `/sys`, `/proc` and `/dev` below a root: this host's, a container's, or a captured tree.
 //!
-//! Input: a root and paths below it, without a leading slash. Output: texts, numbers and names. What is not there, or cannot
-//! be read, is `None` or empty: an empty slot of a GID table gives EINVAL, and a captured tree has no file for it. Links are
-//! followed below the root, so that nothing of this host is read where the root is a captured tree.
+//! Input: a root and paths below it, without a leading slash. Output: texts, numbers and names. A missing or unreadable
+//! file is `None` or empty: an empty slot of a GID table gives EINVAL, and a captured tree has no file for it. Links are
+//! followed below the root, so that nothing of this host is read if the root is a captured tree.
 
 pub mod nvidia;
 pub mod rdma;
@@ -11,10 +11,10 @@ use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows.
+/// The kernel's limit on links in a path.
 const MAX_LINKS: usize = 40;
 
-/// The largest file that is read: nothing of sysfs is larger than a page.
+/// The largest file that is read: nothing in sysfs is larger than a page.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Files below a root.
@@ -28,12 +28,12 @@ impl<'a> Tree<'a> {
         Tree { root }
     }
 
-    /// Where a path below the root is for this process, links unresolved.
+    /// A path below the root as seen by this process, links unresolved.
     pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Whether there is something, also a link that leads nowhere.
+    /// Whether the path exists, including a dangling link.
     pub fn exists(&self, path: &str) -> bool {
         let (folder, name) = path.trim_start_matches('/').rsplit_once('/').unwrap_or(("", path));
         let Some(folder) = self.real(folder) else { return false };
@@ -47,7 +47,7 @@ impl<'a> Tree<'a> {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The text without white space around it; `None` where nothing is left.
+    /// The text without surrounding white space; `None` if nothing is left.
     pub fn line(&self, path: &str) -> Option<String> {
         self.text(path).map(|text| text.trim().to_owned()).filter(|line| !line.is_empty())
     }
@@ -56,7 +56,7 @@ impl<'a> Tree<'a> {
         self.line(path)?.parse().ok()
     }
 
-    /// Names in a directory, sorted; none where it is not there.
+    /// Names in a directory, sorted; none if it does not exist.
     pub fn list(&self, path: &str) -> Vec<String> {
         let Some(real) = self.real(path) else { return Vec::new() };
         let entries = fs::read_dir(self.at(&real)).into_iter().flatten().flatten();
@@ -65,7 +65,7 @@ impl<'a> Tree<'a> {
         names
     }
 
-    /// The last name of what a link leads to; `None`: it is no link.
+    /// The last name in a link's target; `None`: the path is not a link.
     pub fn link_name(&self, path: &str) -> Option<String> {
         let (folder, name) = path.trim_start_matches('/').rsplit_once('/').unwrap_or(("", path));
         let target = fs::read_link(self.at(&self.real(folder)?).join(name)).ok()?;
@@ -78,7 +78,7 @@ impl<'a> Tree<'a> {
         fs::metadata(self.at(&real)).is_ok_and(|metadata| metadata.is_file()).then_some(real)
     }
 
-    /// What a path leads to, file or directory, as an absolute path below the root without links.
+    /// The file or directory that a path leads to, as an absolute path below the root without links.
     pub fn real(&self, path: &str) -> Option<String> {
         if self.root == Path::new("/") {
             let real = fs::canonicalize(self.at(path)).ok()?;

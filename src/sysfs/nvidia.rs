@@ -1,13 +1,13 @@
-//! What the files of NVIDIA's kernel driver say.
+//! Files of NVIDIA's kernel driver.
 
 use super::Tree;
 
 /// One GPU of `/proc/driver/nvidia/gpus/*/information`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuInformation {
-    /// As `0000:1a:00.0`: the name of the directory.
+    /// PCI address such as `0000:1a:00.0`: the name of the directory.
     pub pci_address: String,
-    /// `Device Minor`: the number in `/dev/nvidia0`. `None`: the file cannot be read, or does not say.
+    /// `Device Minor`: the number in `/dev/nvidia0`. `None`: the file cannot be read, or lacks it.
     pub minor: Option<u32>,
     pub model: Option<String>,
     /// `GPU-…`
@@ -47,7 +47,7 @@ pub fn parse_driver_version(text: &str) -> Option<String> {
     version_line(text)?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-/// Whether it is the open module, by the same line; `None`: there is no such line.
+/// Whether the module is the open one, by the same line; `None`: the line is missing.
 pub fn is_open_module(text: &str) -> Option<bool> {
     Some(version_line(text)?.contains("Open Kernel Module"))
 }

@@ -1,4 +1,4 @@
-//! RDMA devices of `/sys/class/infiniband` (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
+//! RDMA devices in `/sys/class/infiniband` (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
 
 use super::Tree;
 use crate::facts::rdma::{RdmaDevice, RdmaPort};
@@ -34,7 +34,7 @@ pub fn ports(tree: &Tree<'_>, device: &str) -> Vec<u32> {
     ports
 }
 
-/// A line of the bound device's `uevent`, where links were not captured.
+/// A line of the bound device's `uevent`, for trees without links.
 fn uevent(tree: &Tree<'_>, device: &str, name: &str) -> Option<String> {
     let text = tree.text(&format!("{CLASS}/{device}/device/uevent"))?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
@@ -114,7 +114,7 @@ pub fn gid_interfaces(tree: &Tree<'_>, port_folder: &str) -> Vec<String> {
     interfaces
 }
 
-/// What a port moved so far.
+/// A port's traffic so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     pub sent_bytes: u64,
@@ -130,7 +130,7 @@ struct Names {
     folder: &'static str,
     sent: &'static str,
     received: &'static str,
-    /// Bytes of one unit.
+    /// Bytes per unit.
     unit_bytes: u64,
     sent_packets: &'static str,
     received_packets: &'static str,
@@ -174,7 +174,7 @@ const COUNTERS: [Names; 4] = [
     },
 ];
 
-/// Reads a port's traffic; `None`: it has no counters of bytes.
+/// Reads a port's traffic; `None`: the port has no byte counters.
 pub fn traffic(tree: &Tree<'_>, port_folder: &str) -> Option<Traffic> {
     COUNTERS.iter().find_map(|names| {
         let read = |file: &str| tree.number::<u64>(&format!("{port_folder}/{}/{file}", names.folder));

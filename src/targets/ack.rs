@@ -23,8 +23,8 @@ pub static ACK: Target = Target {
     families: &ECS_FAMILIES,
     baselines: &[],
     notes: &[
-        sourced("a node shows 200 slots of aliyun/erdma per NIC: the number is not that of the NICs", &CONTROLLER),
-        sourced("one slot passes one NIC; all of them need allocateAllDevices", &CONTROLLER),
+        sourced("a node shows 200 slots of aliyun/erdma per NIC: it does not count NICs", &CONTROLLER),
+        sourced("one slot passes one NIC; passing all of them needs allocateAllDevices", &CONTROLLER),
         sourced("NCCL needs preferDriver ofed (or compat): the default makes iWARP devices, for SMC-R", &CONTROLLER),
         sourced("the plugin sets no NCCL variable and no limit of locked memory", &CONTROLLER),
         sourced("the GPUDirect example runs in the host's network, with --device=aliyun/erdma=1", &ACK_GDR_PAGE),

@@ -1,7 +1,7 @@
 //! What Alibaba Cloud's targets share: documents, and the ECS instance types that have eRDMA.
 //!
-//! Authority for any type is `EriQuantity` of DescribeInstanceTypes. What stands here is what documents say; where none gives
-//! a figure there is none.
+//! The authority for any type is `EriQuantity` of DescribeInstanceTypes. This module has only documented figures; if no
+//! document states one, it is absent.
 
 use super::instance::{InstanceFamily, InstanceType};
 use super::source::{Source, sourced};
@@ -13,7 +13,7 @@ pub static PAI_PAGE: Source = Source {
     read: "2026-11",
 };
 
-/// The vendor's own image, its docker line and a bandwidth.
+/// The vendor's own image, its `docker run` line and a bandwidth.
 pub static IMAGE_PAGE: Source = Source {
     title: "Alibaba Cloud help, ECS, \"Use the eRDMA image to set up eRDMA on GPU instances\"",
     address: "",
@@ -113,7 +113,7 @@ pub static EBMGN8IA_64: InstanceType = InstanceType {
     ..InstanceType::named("ecs.ebmgn8ia.64xlarge")
 };
 
-/// Every ECS type that a document names together with eRDMA.
+/// Every ECS type that a document names with eRDMA.
 pub static ECS_TYPES: [&InstanceType; 10] = [
     &EBMGN7V_32,
     &EBMGN8I_32,
@@ -127,7 +127,7 @@ pub static ECS_TYPES: [&InstanceType; 10] = [
     &GN8IS_4X_16,
 ];
 
-/// Families that documents name without figures of their types.
+/// Families that documents name without figures for their types.
 pub static ECS_FAMILIES: [InstanceFamily; 7] = [
     family("ebmgn7ex", "at most 2 NICs", &GPU_PAGE),
     family("ebmgn7ix", "at most 2 NICs", &GPU_PAGE),

@@ -1,7 +1,7 @@
-//! Bandwidths that sources report, and how a measurement compares with them.
+//! Published bandwidths, and how a measurement compares with them.
 //!
-//! A baseline says something of runs that are laid out as it was: the same instance type, as many hosts, as many ranks on
-//! each. Within one host NVLink or a NIC's loopback carries the data, and a figure of two hosts says nothing of that.
+//! A baseline applies only to runs with the same layout: the same instance type, number of hosts, and ranks per host.
+//! Within one host NVLink or a NIC's loopback carries the data, and a figure for two hosts says nothing about that.
 
 use super::TARGETS;
 use super::instance::InstanceType;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A run of nccl-tests that a source reports.
+/// A run of nccl-tests that a source publishes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Baseline {
     /// `all_reduce_perf`
@@ -19,10 +19,10 @@ pub struct Baseline {
     pub instance: Option<&'static str>,
     pub hosts: u32,
     pub ranks_per_host: u32,
-    /// Variables that the run had.
+    /// The run's variables.
     pub settings: &'static [(&'static str, &'static str)],
     pub command: &'static str,
-    /// Versions, and the image that they come from.
+    /// Versions, and the image they come from.
     pub software: &'static str,
     /// Smallest size first.
     pub rows: &'static [BaselineRow],
@@ -38,7 +38,7 @@ pub struct BaselineRow {
     pub in_place: BaselineFigures,
 }
 
-/// What nccl-tests prints of a measurement.
+/// What nccl-tests prints for a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BaselineFigures {
@@ -48,7 +48,7 @@ pub struct BaselineFigures {
 }
 
 impl BaselineRow {
-    /// In the order of nccl-tests: time, algbw, busbw.
+    /// From the columns of nccl-tests: time, algbw, busbw.
     pub(super) const fn new(size_bytes: u64, out_of_place: [f64; 3], in_place: [f64; 3]) -> BaselineRow {
         const fn figures([time_us, algbw_gb_per_s, busbw_gb_per_s]: [f64; 3]) -> BaselineFigures {
             BaselineFigures { time_us, algbw_gb_per_s, busbw_gb_per_s }
@@ -68,19 +68,19 @@ impl Baseline {
     }
 }
 
-/// How the ranks of a run lie on hosts.
+/// How the ranks of a run are distributed over hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Layout {
     pub hosts: u32,
     pub ranks: u32,
-    /// Absent: not every host has as many.
+    /// Absent: hosts have different numbers of ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks_per_host: Option<u32>,
 }
 
 impl Layout {
-    /// From the host of each rank; `None`: there is no rank.
+    /// The layout given the host of each rank; `None`: there is no rank.
     pub fn of<'a>(host_of_rank: impl IntoIterator<Item = &'a str>) -> Option<Layout> {
         let mut counts = BTreeMap::<&str, u32>::new();
         for host in host_of_rank {
@@ -89,7 +89,7 @@ impl Layout {
         Layout::of_counts(counts.into_values())
     }
 
-    /// From the ranks of each host; `None`: there is no host.
+    /// The layout given the ranks of each host; `None`: there is no host.
     pub fn of_counts(counts: impl IntoIterator<Item = u32>) -> Option<Layout> {
         let counts: Vec<u32> = counts.into_iter().collect();
         let first = *counts.first()?;
@@ -124,28 +124,28 @@ pub struct Measurement {
     pub in_place_busbw_gb_per_s: Option<f64>,
 }
 
-/// What a measurement is beside the sources' figures.
+/// How a measurement compares with the sources' figures.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Comparison {
-    /// None was measured on the type.
+    /// No figure exists for the type.
     NoBaseline,
-    /// Some were, laid out otherwise: these.
+    /// Figures exist only for these other layouts.
     OtherLayout(Vec<&'static Baseline>),
-    /// The size is too small for its bandwidth to tell.
+    /// The size is too small for its bandwidth to be meaningful.
     TooSmall { baseline: &'static Baseline, least_bytes: u64 },
     Compared {
         baseline: &'static Baseline,
         row: &'static BaselineRow,
-        /// Measured over reported: of out of place and in place the smaller.
+        /// Measured over published: the smaller of out of place and in place.
         ratio: f64,
     },
 }
 
-/// From here on bandwidth decides, and not the latency of the steps: of the PAI page's table the rows of this size and larger
-/// lie within 2 % of each other (14.25 to 14.53 GB/s), and those below rise steeply, with a dip at 1 MiB.
+/// From this size on bandwidth dominates, not the latency of the steps: in the PAI page's table the rows of this size and
+/// larger are within 2 % of each other (14.25 to 14.53 GB/s), and those below rise steeply, with a dip at 1 MiB.
 const LEAST_COMPARABLE_BYTES: u64 = 128 << 20;
 
-/// Compares a measurement on a type with what sources report of it.
+/// Compares a measurement on a type with the figures published for it.
 pub fn compare(instance: &InstanceType, measured: &Measurement) -> Comparison {
     let of_type: Vec<&'static Baseline> =
         all_baselines().filter(|baseline| baseline.instance == Some(instance.name)).collect();
@@ -167,12 +167,12 @@ pub fn compare(instance: &InstanceType, measured: &Measurement) -> Comparison {
     Comparison::Compared { baseline, row, ratio: in_place.map_or(out_of_place, |in_place| in_place.min(out_of_place)) }
 }
 
-/// Whether a document reports a bandwidth of a type for a layout.
+/// Whether a document reports a bandwidth for a type and layout.
 pub fn has_baseline(instance: &InstanceType, layout: Layout) -> bool {
     all_baselines().any(|baseline| baseline.instance == Some(instance.name) && baseline.layout() == layout)
 }
 
-/// Those of all targets: an instance type is the same machine, whoever starts jobs on it.
+/// The baselines of all targets: an instance type is the same machine, whoever starts jobs on it.
 pub fn all_baselines() -> impl Iterator<Item = &'static Baseline> {
     TARGETS.iter().flat_map(|target| target.baselines)
 }

@@ -1,4 +1,4 @@
-//! Baidu CCE: pods on nodes with RoCE NICs of Mellanox's.
+//! Baidu CCE: pods on nodes with Mellanox RoCE NICs.
 
 use super::source::{Source, sourced};
 use super::{Provenance, Target};
@@ -37,7 +37,10 @@ pub static CCE: Target = Target {
         sourced("a node shows 1k of rdma/hca, whatever the number of its NICs", &CCE_PAGE),
         sourced("the hosts have OFED: ofed_info -s, show_gids", &CCE_PAGE),
         sourced("the security group must not limit UDP port 4791, which carries RoCE v2", &BCC_PAGE),
-        sourced("the GID index is that of a v2 entry with the NIC's address (show_gids); the example has 3", &BCC_PAGE),
+        sourced(
+            "the GID index is that of a v2 entry with the NIC's address (show_gids); the example uses 3",
+            &BCC_PAGE,
+        ),
     ],
     sources: Provenance { device_resource: Some(&CCE_PAGE), ..Provenance::NONE },
     source: &CCE_PAGE,

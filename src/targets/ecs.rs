@@ -1,4 +1,4 @@
-//! Alibaba ECS: containers that somebody starts on instances of their own.
+//! Alibaba ECS: containers that users start on their own instances.
 
 use super::alibaba::{DOCKER_PAGE, ECS_FAMILIES, ECS_TYPES, GPU_PAGE, IMAGE_PAGE};
 use super::baseline::{Baseline, BaselineRow};
@@ -38,16 +38,16 @@ pub static ECS: Target = Target {
     families: &ECS_FAMILIES,
     baselines: &[TWO_HOSTS],
     notes: &[
-        sourced("EriQuantity of DescribeInstanceTypes is the number of NICs that a type can have", &GPU_PAGE),
+        sourced("EriQuantity of DescribeInstanceTypes is the number of NICs that a type supports", &GPU_PAGE),
         sourced("not privileged, a container needs --device /dev/infiniband/rdma_cm and .../uverbsN", &DOCKER_PAGE),
-        sourced("LL128 needs MTU 8500 with jumbo frames, 1400 without: with another one data is wrong", &GPU_PAGE),
+        sourced("LL128 needs MTU 8500 with jumbo frames, 1400 without: any other MTU corrupts data", &GPU_PAGE),
         sourced("the vendor's images egs/erdma are for GPU instances of the 8th generation", &IMAGE_PAGE),
     ],
     sources: Provenance { docker_flags: Some(&IMAGE_PAGE), ..Provenance::NONE },
     source: &DOCKER_PAGE,
 };
 
-/// The page's NCCL test between two containers; it does not say of which type the instances are.
+/// The page's NCCL test between two containers; it does not name the instance type.
 const TWO_HOSTS: Baseline = Baseline {
     collective: "all_reduce_perf",
     instance: None,

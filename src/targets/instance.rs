@@ -1,4 +1,4 @@
-//! Instance types: what documents say of each, and how a name is found.
+//! Instance types: what documents say about each, and how a name is looked up.
 
 use super::source::{Source, Sourced};
 use super::{TARGETS, Target};
@@ -8,27 +8,27 @@ use super::{TARGETS, Target};
 pub struct InstanceType {
     /// `ecs.ebmgn8v.48xlarge`
     pub name: &'static str,
-    /// RDMA NICs; `None`: no source gives the number.
+    /// Number of RDMA NICs; `None`: no source gives it.
     pub nics: Option<Sourced<u32>>,
-    /// Of the instance's network, all NICs together.
+    /// Bandwidth of the instance's network, all NICs together.
     pub bandwidth_gbit_per_s: Option<Sourced<u32>>,
-    /// What RDMA gets of it at most, where a source gives less than the whole.
+    /// The most of it that RDMA can use, if a source gives less than the whole.
     pub rdma_gbit_per_s: Option<Sourced<u32>>,
     pub gpus: Option<Sourced<u32>>,
 }
 
 impl InstanceType {
-    /// A type of which nothing but the name is known.
+    /// A type of which only the name is known.
     pub(super) const fn named(name: &'static str) -> InstanceType {
         InstanceType { name, nics: None, bandwidth_gbit_per_s: None, rdma_gbit_per_s: None, gpus: None }
     }
 
-    /// The most that RDMA can carry out of the instance, with what says so.
+    /// The most that RDMA can carry out of the instance, with the source.
     pub fn line_rate_gbit_per_s(&self) -> Option<Sourced<u32>> {
         self.rdma_gbit_per_s.or(self.bandwidth_gbit_per_s)
     }
 
-    /// 8 of `ecs.ebmgn8v.48xlarge`: the number in the family's name (Alibaba Cloud help, EGS, "Instance naming conventions",
+    /// 8 for `ecs.ebmgn8v.48xlarge`: the number in the family's name (Alibaba Cloud help, EGS, "Instance naming conventions",
     /// help.aliyun.com/en/egs/instance-naming-conventions, read 2026-11).
     pub fn generation(&self) -> Option<u32> {
         let family = family_of(self.name);
@@ -38,7 +38,7 @@ impl InstanceType {
     }
 }
 
-/// A family of which documents give no figure for any type.
+/// A family for whose types no document gives a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceFamily {
     /// `ebmgn7ex`
@@ -46,14 +46,14 @@ pub struct InstanceFamily {
     pub said: Sourced<&'static str>,
 }
 
-/// The prefix of ECS type names, which people leave out.
+/// The prefix of ECS type names, which people often omit.
 const PREFIX: &str = "ecs.";
 
 fn bare(name: &str) -> &str {
     name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
-/// `ebmgn8v` of `ecs.ebmgn8v.48xlarge`, `gn8is` of `ecs.gn8is-2x.8xlarge`.
+/// `ebmgn8v` for `ecs.ebmgn8v.48xlarge`, `gn8is` for `ecs.gn8is-2x.8xlarge`.
 fn family_of(name: &str) -> &str {
     let name = bare(name);
     &name[..name.find(['.', '-']).unwrap_or(name.len())]
@@ -63,47 +63,45 @@ fn family_of(name: &str) -> &str {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChosenInstance {
     pub instance: &'static InstanceType,
-    /// Whether the target itself names it; else another one of the same fabric does.
+    /// Whether the target itself names the type; else another target of the same fabric does.
     pub is_listed: bool,
 }
 
-/// Why a name is no type for a target.
+/// Why a name is not an instance type for a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InstanceError {
-    #[error("no instance type {name:?} is known{}\n  {}", family.as_deref().unwrap_or_default(), remedy(target, near, known))]
+    #[error("unknown instance type {name:?}{}\n  {}", family.as_deref().unwrap_or_default(), remedy(target, near, known))]
     Unknown {
         name: String,
         target: &'static str,
-        /// What is known of its family, as the rest of a sentence.
+        /// What is known about its family, as the rest of a sentence.
         family: Option<String>,
         /// Likely ones, best first.
         near: Vec<&'static str>,
         known: Vec<&'static str>,
     },
     #[error(
-        "{name} is a type of {}, whose fabric is another than that of {target}\n  name the target that the job is for (--target {}), or leave --instance out",
+        "{name} is a type of {}, whose fabric differs from that of {target}\n  name the job's target (--target {}), or omit --instance",
         listed_by.join(", "),
         listed_by.first().copied().unwrap_or_default()
     )]
     OtherFabric { name: &'static str, target: &'static str, listed_by: Vec<&'static str> },
-    #[error(
-        "no document lists instance types for {target}, and {name:?} is none of another target\n  leave --instance out"
-    )]
+    #[error("no document lists instance types for {target}, and no other target has {name:?}\n  omit --instance")]
     NoneListed { name: String, target: &'static str },
 }
 
 fn remedy(target: &str, near: &[&str], known: &[&str]) -> String {
     let names = match near {
-        [] => format!("known are {}", known.join(", ")),
-        near => format!("did you mean {}? (rdmaprep targets {target} shows the target's)", near.join(", ")),
+        [] => format!("known types: {}", known.join(", ")),
+        near => format!("did you mean {}? (rdmaprep targets {target} lists the target's)", near.join(", ")),
     };
-    format!("{names}\n  leave --instance out to go on without what a type's figures tell")
+    format!("{names}\n  omit --instance to continue without a type's figures")
 }
 
 /// Finds a type for a target, with or without `ecs.` in front.
 ///
 /// # Errors
-/// A name that no target has, or that only targets of another fabric have.
+/// No target has the name, or only targets of another fabric do.
 pub fn choose_instance(target: &Target, name: &str) -> Result<ChosenInstance, InstanceError> {
     let Some(instance) = find_instance(name) else { return Err(unknown(target, name)) };
     let listed_by = targets_with(instance);
@@ -131,10 +129,7 @@ fn unknown(target: &Target, name: &str) -> InstanceError {
     InstanceError::Unknown {
         family: family.map(|family| {
             let said = family.said;
-            format!(
-                "; of its family {} documents say no more than: {} ({})",
-                family.name, said.value, said.source.title
-            )
+            format!("; documents say about its family {} only: {} ({})", family.name, said.value, said.source.title)
         }),
         target: target.id,
         near: near(&lower, &known),
@@ -143,7 +138,7 @@ fn unknown(target: &Target, name: &str) -> InstanceError {
     }
 }
 
-/// Finds a type of any target.
+/// Finds a type in any target.
 pub fn find_instance(name: &str) -> Option<&'static InstanceType> {
     let name = name.to_ascii_lowercase();
     let mut all = TARGETS.iter().flat_map(|target| target.instances);
@@ -155,12 +150,12 @@ pub fn targets_that_list(instance: &InstanceType) -> Vec<(&'static Target, &'sta
     targets_with(instance).into_iter().filter_map(|target| Some((target, target.sources.instances?))).collect()
 }
 
-/// Targets whose instances it can be.
+/// Targets that use this type.
 pub fn targets_with(instance: &InstanceType) -> Vec<&'static Target> {
     TARGETS.into_iter().filter(|target| target.instances.iter().any(|one| one.name == instance.name)).collect()
 }
 
-/// The names that a mistyped one may mean: those of its family first, then those that look alike.
+/// Suggestions for a mistyped name: those of its family first, then similar ones.
 fn near(name: &str, known: &[&'static str]) -> Vec<&'static str> {
     // Names share a dot and "xlarge": below this, every one looks like every other.
     const ALIKE: f64 = 0.85;
@@ -215,11 +210,11 @@ mod tests {
             assert!(near.contains(&expected), "{name}: {near:?}");
         }
         let error = choose("pai-dlc", "p5.48large").unwrap_err().to_string();
-        assert!(error.contains("known are ecs.ebmgn7v.32xlarge, "), "{error}");
-        assert!(error.contains("leave --instance out"), "{error}");
-        // Nothing is guessed of a family without figures.
+        assert!(error.contains("known types: ecs.ebmgn7v.32xlarge, "), "{error}");
+        assert!(error.contains("omit --instance"), "{error}");
+        // Nothing is guessed about a family without figures.
         let error = choose("ecs", "ecs.ebmgn7ex.32xlarge").unwrap_err().to_string();
-        assert!(error.contains("of its family ebmgn7ex documents say no more than: at most 2 NICs"), "{error}");
+        assert!(error.contains("documents say about its family ebmgn7ex only: at most 2 NICs"), "{error}");
         assert!(matches!(choose("cce", "x"), Err(InstanceError::NoneListed { .. })));
     }
 

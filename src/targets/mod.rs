@@ -1,8 +1,8 @@
 //! Where a job will run, as data: fabric, minimum versions, variables, device resource, launch flags, instance types and
 //! bandwidths, each with its source.
 //!
-//! A target is a file of constants: a key that nothing knows does not compile. Tests hold what types cannot, that every
-//! figure has the document that states it.
+//! A target is a file of constants: an unknown key does not compile. Tests check what types cannot: that every figure
+//! has the document that states it.
 
 mod ack;
 mod alibaba;
@@ -36,7 +36,7 @@ pub struct Target {
     /// `None`: the platform states no minimum.
     pub minimum_cuda: Option<CudaVersion>,
     pub minimum_nccl: Option<NcclRequirement>,
-    /// The platform starts jobs with python3.
+    /// Whether the platform starts jobs with python3.
     pub needs_python3: bool,
     /// `NCCL_*` variables that the platform sets in every job, over the image's own.
     pub nccl_presets: &'static [(&'static str, &'static str)],
@@ -46,15 +46,15 @@ pub struct Target {
     pub variables: &'static [PlatformVariable],
     /// Resource of the Kubernetes device plugin. `None`: the platform passes the devices by itself, or has no Kubernetes.
     pub device_resource: Option<&'static str>,
-    /// Flags of the vendor's own `docker run`, where a page gives the line.
+    /// Flags of the vendor's own `docker run`, if a page gives the line.
     pub docker_flags: &'static [&'static str],
     /// Instance types that sources name.
     pub instances: &'static [&'static InstanceType],
-    /// Families that sources name without a figure.
+    /// Families that sources name without figures.
     pub families: &'static [InstanceFamily],
     /// Bandwidths that sources report.
     pub baselines: &'static [Baseline],
-    /// What else is to be known.
+    /// Further notes.
     pub notes: &'static [Sourced<&'static str>],
     pub sources: Provenance,
     /// The document to start with.
@@ -65,12 +65,12 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlatformVariable {
     pub name: &'static str,
-    /// `None`: it depends, and `note` says on what.
+    /// `None`: the value depends on what `note` says.
     pub value: Option<&'static str>,
     pub note: &'static str,
 }
 
-/// What states each part of a target that does not carry its source itself.
+/// The source of each part of a target that does not carry its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Provenance {
     /// Minimum versions and python3.
@@ -79,7 +79,7 @@ pub struct Provenance {
     pub variables: Option<&'static Source>,
     pub device_resource: Option<&'static Source>,
     pub docker_flags: Option<&'static Source>,
-    /// The platform's own list of types with the fabric. `None`: it has none, and `instances` are those of its cloud that are known.
+    /// The platform's own list of types with the fabric. `None`: it has none, and `instances` are the known types of its cloud.
     pub instances: Option<&'static Source>,
 }
 
@@ -89,7 +89,7 @@ impl Provenance {
 }
 
 impl Target {
-    /// What the platform sets a variable to in every job.
+    /// The value that the platform gives a variable in every job.
     pub fn nccl_preset(&self, name: &str) -> Option<&'static str> {
         self.nccl_presets.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
@@ -108,7 +108,7 @@ pub fn known() -> String {
     TARGETS.map(|target| target.id).join(", ")
 }
 
-/// The ids that a mistyped one may have meant, best first.
+/// Suggestions for a mistyped id, best first.
 pub fn closest(id: &str) -> Vec<&'static str> {
     suggest::closest(id, TARGETS.iter().map(|target| target.id), 0.7)
 }
@@ -196,7 +196,7 @@ mod tests {
         ];
         assert_eq!(nics, expected);
         assert_eq!((pai.nccl_presets.len(), pai.nccl_without_effect.len()), (7, 3));
-        // No document gives them.
+        // No document states them.
         assert_eq!(find_instance("ebmgn8ia.64xlarge").unwrap().nics, None);
         assert_eq!(find_instance("ebmgn7v.32xlarge").unwrap().bandwidth_gbit_per_s, None);
     }

@@ -1,4 +1,4 @@
-//! Alibaba PAI-DLC: jobs on subscribed general computing resources. The platform mounts the NICs by itself.
+//! Alibaba PAI-DLC: jobs on subscribed general computing resources. The platform mounts the NICs itself.
 
 use super::alibaba::{self, PAI_PAGE};
 use super::baseline::{Baseline, BaselineRow};
@@ -28,7 +28,7 @@ pub static PAI_DLC: Target = Target {
     nccl_without_effect: &["NCCL_IB_TC", "NCCL_IB_SL", "NCCL_IB_TIMEOUT"],
     variables: &[
         PlatformVariable { name: "PYTHONUNBUFFERED", value: Some("1"), note: "" },
-        PlatformVariable { name: "TZ", value: None, note: "by the job's region, mostly Asia/Shanghai" },
+        PlatformVariable { name: "TZ", value: None, note: "depends on the job's region, mostly Asia/Shanghai" },
     ],
     device_resource: None,
     docker_flags: &[],
@@ -47,7 +47,7 @@ pub static PAI_DLC: Target = Target {
     baselines: &[TWO_HOSTS],
     notes: &[
         sourced("only for training jobs on subscribed general computing resources", &PAI_PAGE),
-        sourced("the platform mounts the eRDMA NICs in the container by itself", &PAI_PAGE),
+        sourced("the platform itself mounts the eRDMA NICs in the container", &PAI_PAGE),
     ],
     sources: Provenance {
         minimums: Some(&PAI_PAGE),

@@ -1,4 +1,4 @@
-//! Where a figure comes from.
+//! The source of a figure.
 
 use serde::Serialize;
 
@@ -7,9 +7,9 @@ use serde::Serialize;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Source {
     pub title: &'static str,
-    /// Without a scheme: `help.aliyun.com/...`; empty where only the title is known.
+    /// Without a scheme: `help.aliyun.com/...`; empty if only the title is known.
     pub address: &'static str,
-    /// When it was read, `2026-11`.
+    /// The month when it was read, `2026-11`.
     pub read: &'static str,
 }
 
@@ -31,7 +31,7 @@ pub struct Sourced<T> {
     pub source: &'static Source,
 }
 
-/// A figure and what states it.
+/// A figure and its source.
 pub(super) const fn sourced<T: Copy>(value: T, source: &'static Source) -> Sourced<T> {
     Sourced { value, source }
 }

@@ -209,7 +209,7 @@ impl Ran {
         (of_rank[0].phase, &of_rank[0].failure)
     }
 
-    /// Of a silent rank: its phase, whether others wait for it, and NCCL's last line.
+    /// What is known about a silent rank: its phase, whether others wait for it, and NCCL's last line.
     #[track_caller]
     fn silent(&self, rank: u32) -> (Phase, bool, &str) {
         let (phase, failure) = self.failure(rank);
@@ -856,8 +856,8 @@ fn a_library_that_crashes_when_it_is_asked() {
 fn gpus_that_are_not_there() {
     let Some(folder) = built() else { return };
     for (gpus, words) in [
-        (GpuSelection::First(3), "3 GPUs were asked for, and the container sees 2"),
-        (GpuSelection::List(vec![0, 5]), "GPUs [0, 5] were asked for, and the container sees 0 to 1"),
+        (GpuSelection::First(3), "3 GPUs were requested, but the container sees 2"),
+        (GpuSelection::List(vec![0, 5]), "GPUs [0, 5] were requested, but the container sees 0 to 1"),
     ] {
         let ran = Case::new(folder, 2).plan(|plan| plan.gpus = gpus.clone()).run();
         ran.ends(AgentEnding::Failed);

@@ -138,7 +138,7 @@ fn c07_refused_before_the_start() {
          condition: cuda >= 12.4, please update your driver to a newer version, or use an earlier cuda container",
     );
     run.host_driver = Some("535.104.05".into());
-    let words = ["driver-too-old: the image needs cuda >= 12.4, and the host's driver is 535.104.05"];
+    let words = ["driver-too-old: the image needs cuda >= 12.4, but the host's driver is 535.104.05"];
     expect(&run, "container-start", Fail, Some(Host), &words);
     assert_eq!(exit(&run), Exit::Host);
 }
@@ -294,7 +294,7 @@ fn e03_silence_after_init_between_gpus() {
     let mut early = silent(&[(0, false)], Phase::Init, None);
     early.evidence = run.evidence;
     for run in [over_net, early] {
-        let finding = expect(&run, "ranks-complete", Fail, None, &["the cause is not known"]);
+        let finding = expect(&run, "ranks-complete", Fail, None, &["the cause is unknown"]);
         assert!(!format!("{finding:?}").contains("ACS"), "{finding:#?}");
     }
 }
@@ -335,7 +335,7 @@ fn e09_a_port_that_is_in_use() {
 #[test]
 fn e10_a_hang_without_a_warning() {
     let run = silent(&[(0, true), (1, true)], Phase::Bootstrap, Some("NCCL INFO Bootstrap: Using eth0:192.0.2.7<0>"));
-    let words = ["silent in bootstrap", "the cause is not known", "rank 1 in bootstrap", "Bootstrap: Using eth0"];
+    let words = ["silent in bootstrap", "the cause is unknown", "rank 1 in bootstrap", "Bootstrap: Using eth0"];
     let finding = expect(&run, "ranks-complete", Fail, None, &words);
     assert_eq!(finding.remedy, None);
 }
@@ -400,7 +400,7 @@ fn g05_slow_but_correct() {
 fn g07_a_crash_is_no_verdict() {
     let mut run = failed(0, Phase::Init, nccl(2, "unhandled system error", ""));
     environment(&mut run).variables.insert("NCCL_DEBUG".into(), "WARN".into());
-    expect(&run, "ranks-complete", Fail, None, &["unhandled system error", "cause is not known", "NCCL_DEBUG=INFO"]);
+    expect(&run, "ranks-complete", Fail, None, &["unhandled system error", "cause is unknown", "NCCL_DEBUG=INFO"]);
     environment(&mut run).variables.insert("NCCL_DEBUG".into(), "INFO".into());
     environment(&mut run).variables.insert("NCCL_DEBUG_SUBSYS".into(), "NET".into());
     expect(&run, "ranks-complete", Fail, None, &["NCCL_DEBUG_SUBSYS=ALL"]);

@@ -209,7 +209,7 @@ fn a07_library_and_provider_of_different_builds() {
 fn a08_the_distributions_own_packages() {
     let mut jammy = Fixture::plain("ubuntu", "22.04", "jammy", "amd64");
     jammy.rdma_core("39.0-1", "librdmacm1", &["mlx5"]);
-    expect(&jammy, "rdma-provider", Status::Fail, &["ibverbs-providers 39.0-1 is installed and has no erdma"]);
+    expect(&jammy, "rdma-provider", Status::Fail, &["ibverbs-providers 39.0-1 is installed but has no erdma"]);
     let mut noble = Fixture::plain("ubuntu", "24.04", "noble", "amd64");
     noble.rdma_core("50.0-2", "librdmacm1t64", &["erdma", "mlx5"]);
     expect(&noble, "rdma-provider", Status::Pass, &[]);
@@ -252,13 +252,13 @@ fn a14_distributions_that_are_not_listed() {
             "{error}"
         );
     }
-    // Without an os-release nothing is guessed, either; what Debian derivatives share is no name.
+    // Without an os-release nothing is guessed, either; what Debian derivatives share is not a name.
     let mut unknown = Fixture::plain("ubuntu", "22.04", "jammy", "amd64");
     unknown.remove("usr/lib/os-release").remove("etc/os-release").file("etc/debian_version", "bookworm/sid\n");
-    expect(&unknown, "distro-listed", Status::Warn, &["does not say which distribution"]);
+    expect(&unknown, "distro-listed", Status::Warn, &["does not name its distribution"]);
     let error = plan_swap(&unknown.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
     assert!(
-        error.contains("does not say which distribution") && error.contains("ubuntu 22.04 (amd64, arm64)"),
+        error.contains("does not name its distribution") && error.contains("ubuntu 22.04 (amd64, arm64)"),
         "{error}"
     );
 }
@@ -345,7 +345,7 @@ fn b05_an_old_library_before_the_wheel() {
     // The same without a torch that could be read.
     fixture.remove(&format!("{SITE}/torch/lib/libtorch_cuda.so"));
     expect(&fixture, "nccl-shadowed", Status::Fail, &["2.18.5 before the 2.19.3"]);
-    // A newer one is no harm.
+    // A newer one does no harm.
     replace_nccl(&mut fixture, "2.21.5+cuda12.1");
     expect(&fixture, "nccl-shadowed", Status::Pass, &[]);
     // LD_PRELOAD is before everything.
@@ -389,7 +389,7 @@ fn b11_a_variable_is_a_hint() {
     expect(&fixture, "nccl-version", Status::Pass, &["2.21.5"]);
     fixture.remove_package("libnccl2");
     fixture.remove(&format!("{LIB}/libnccl.so.2"));
-    expect(&fixture, "nccl-version-hint", Status::Warn, &["no NCCL was found"]);
+    expect(&fixture, "nccl-version-hint", Status::Warn, &["the image has no NCCL"]);
     expect(&fixture, "nccl-version", Status::Fail, &["no NCCL"]);
 }
 
@@ -692,7 +692,7 @@ fn remedies_that_a_build_does_not_bring() {
     fixture.file("etc/apt/sources.list.d/all.sources", &format!("{others}\n{stanza}"));
     fixture.package("mlnx-tools", "24.04.0.2404066-1", "").package("my-trainer", "1", "mlnx-tools");
     let said = remedy(&fixture, "ofed-leftovers");
-    assert!(said.starts_with("by hand, as rdmaprep build leaves it: "), "{said}");
+    assert!(said.starts_with("by hand, since rdmaprep build leaves it: "), "{said}");
     assert!(said.contains("package mlnx-tools stays: my-trainer depends on it"), "{said}");
     assert!(said.contains("remove OFED's stanza"), "{said}");
     fixture.package("mlnx-ethtool", "6.9-1.2404066", "");
@@ -738,7 +738,7 @@ fn another_release_replaces_the_copy_that_is_loaded() {
     assert!(remedy(&fixture).starts_with("RUN pip install 'nvidia-nccl-cu13==2.29.7'   #"), "{}", remedy(&fixture));
 }
 
-/// A library that does not say its version, or its ABI, is no pass and no failure.
+/// A library that does not show its version or ABI neither passes nor fails.
 #[test]
 fn what_cannot_be_told() {
     let mut fixture = Fixture::good();
@@ -759,7 +759,7 @@ fn what_cannot_be_told() {
     fixture
         .library("usr/local/lib/libibverbs.so", &Library::new("libibverbs.so.1"))
         .env("LD_LIBRARY_PATH", "/usr/local/lib");
-    expect(&fixture, "libibverbs-names", Status::Unknown, &["does not say which providers"]);
+    expect(&fixture, "libibverbs-names", Status::Unknown, &["does not show which providers"]);
 
     // Facts of an older version have no consumers.
     let mut facts = Fixture::good().facts();
@@ -775,7 +775,7 @@ fn a_library_of_another_architecture() {
     let mut fixture = Fixture::good();
     let library = Library::new("libibverbs.so.1").text("-rdmav34.so").arm64();
     fixture.library(&format!("{LIB}/libibverbs.so.1.14.44.1"), &library);
-    let finding = expect(&fixture, "libibverbs", Status::Fail, &["takes no libibverbs.so.1"]);
+    let finding = expect(&fixture, "libibverbs", Status::Fail, &["accepts no libibverbs.so.1"]);
     assert!(finding.evidence.iter().any(|line| line.ends_with("is for aarch64")), "{finding:?}");
 }
 

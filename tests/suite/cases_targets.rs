@@ -140,7 +140,7 @@ fn d12_and_d14_network_plugins() {
             Some(value) => {
                 assert_eq!((plugin.status, lost.status), (Status::Warn, Status::Warn), "{}", target.id);
                 assert!(
-                    lost.summary.contains(&format!("the platform sets NCCL_NET_PLUGIN={value} over it")),
+                    lost.summary.contains(&format!("the platform overrides it with NCCL_NET_PLUGIN={value}")),
                     "{lost:#?}"
                 );
             }

@@ -47,7 +47,7 @@ fn check_of_an_archive() {
     ran.expect(1)
         .prints("FAIL     ofed-packages")
         .prints("remedy: rdmaprep build example/ubuntu:22.04 -t example/ubuntu:22.04-erdma");
-    assert_eq!(ran.stderr, "", "a verdict is no error");
+    assert_eq!(ran.stderr, "", "a verdict is not an error");
     // The same verdict for machines.
     let json = run(rdmaprep().args(["check", &ofed, "--format", "json"]));
     let report: serde_json::Value = serde_json::from_str(&json.expect(1).stdout).unwrap();
@@ -89,7 +89,7 @@ fn wrong_archives() {
         ("empty", Vec::new(), "no manifest.json"),
         (
             "text",
-            b"this is no archive, and it is longer than a tar block needs to be. ".repeat(20),
+            b"this is not an archive, and it is longer than a tar block has to be. ".repeat(20),
             "this is not a tar archive",
         ),
         ("cut", archive[..archive.len() / 2].to_vec(), "docker save -o FILE IMAGE"),
@@ -139,9 +139,7 @@ fn wrong_usage() {
     run(rdmaprep().args(["check", "podman:a"])).expect(2).says("-H unix:///run/podman/podman.sock");
     run(rdmaprep().args(["check", "a", "--platform", "amd64"])).expect(2).says("a platform is OS/ARCH");
     run(rdmaprep().args(["check", "a", "--target", "mars"])).expect(2).says("known targets: pai-dlc, ecs, ack");
-    run(rdmaprep().args(["build", "a", "-t", "Bad:Tag"]))
-        .expect(2)
-        .says("\"Bad:Tag\" is not a name that an image can be given");
+    run(rdmaprep().args(["build", "a", "-t", "Bad:Tag"])).expect(2).says("\"Bad:Tag\" is not a valid image name");
     run(rdmaprep().args(["build", "a"])).expect(2).says("--tag");
     run(rdmaprep().args(["check", "a", "-H", nowhere])).expect(3).says(nowhere).says("start the Docker daemon");
     run(rdmaprep().args(["check", "a", "--context", "nothing"]).env("HOME", dir.path())).expect(2).says("nothing");
@@ -190,7 +188,7 @@ fn render_into_a_directory() {
     assert_eq!(std::fs::read(format!("{out}/erdma.asc")).unwrap(), std::fs::read(&key).unwrap());
     let twice = run(rdmaprep().args(["render", &path, "--key", &key]));
     assert_eq!(twice.expect(0).stdout, text, "the same input gives the same bytes");
-    twice.says("put your key beside it");
+    twice.says("put your key next to it");
 }
 
 /// The fabric of the target, and what goes together.
@@ -201,14 +199,14 @@ fn render_for_a_target() {
     let render = |options: &[&str]| run(rdmaprep().args(["render", &ofed]).args(options));
     render(&[]).expect(0).prints("rdmaprep.fabric=\"erdma\"").prints("jammy/erdma");
     let kept = render(&["--target", "cce"]);
-    kept.expect(0).prints("rdmaprep.fabric=\"roce\"").says("it stays, and nothing is installed or removed");
+    kept.expect(0).prints("rdmaprep.fabric=\"roce\"").says("it is kept, and nothing is installed or removed");
     assert!(!kept.stdout.contains("\nRUN "), "{}", kept.stdout);
     render(&["--target", "cce", "--userspace", "inbox"]).expect(0).prints("the apt sources of the image");
     render(&["--target", "cce", "--userspace", "doca"]).expect(2).says("name one with --doca-version");
     render(&["--target", "cce", "--userspace", "doca", "--doca-version", "2.10.0"])
         .expect(0)
         .prints("https://linux.mellanox.com/public/repo/doca/2.10.0/ubuntu22.04/x86_64 ./");
-    render(&["--target", "cce", "--userspace", "inbox", "--vpc"]).expect(2).says("--vpc does not go with");
+    render(&["--target", "cce", "--userspace", "inbox", "--vpc"]).expect(2).says("--vpc conflicts with");
     render(&["--userspace", "inbox"]).expect(2).says("Alibaba eRDMA has no userspace \"inbox\"");
     render(&["--offline", "x", "--mirror", "http://m"]).expect(2).says("cannot be used with");
     render(&["--target", "mars"]).expect(2).says("known targets: pai-dlc, ecs, ack");
@@ -217,7 +215,7 @@ fn render_for_a_target() {
     // What the image has is at fault, not how the program was called.
     run(rdmaprep().args(["render", &plain, "--target", "cce", "--userspace", "keep"]))
         .expect(1)
-        .says("what the image has cannot stay: the loader finds no libibverbs.so.1")
+        .says("the image's own userspace cannot be kept: the loader finds no libibverbs.so.1")
         .says("--userspace inbox");
     // A recipe has its fabric, and a target of another one is refused.
     let recipe = write(&dir, "recipe.toml", b"[base]\nimage = \"a\"\n[fabric]\nname = \"roce\"\n");
@@ -238,13 +236,13 @@ fn offline_directories() {
     render().expect(2).says(&from).says("No such file");
     std::fs::create_dir(&files).unwrap();
     std::fs::write(files.join("README"), "what is here").unwrap();
-    render().expect(2).says("there is no .deb or .rpm file in it");
+    render().expect(2).says("it contains no .deb or .rpm file");
     std::fs::write(files.join("a.deb"), "!<arch>\n").unwrap();
     std::fs::write(files.join("b.rpm"), b"\xed\xab\xee\xdb\x03\x00\x00\x00\x00").unwrap();
     render()
         .expect(2)
         .says("missing: package libibverbs1")
-        .says("unusable: a.deb: it is no package file")
+        .says("unusable: a.deb: it is not a package file")
         .says("unusable: b.rpm: it ends in the middle of lead");
 }
 

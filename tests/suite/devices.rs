@@ -240,7 +240,10 @@ fn names_that_are_shown_and_no_others() {
     assert_eq!(names(tree.root()).len(), 9);
     let one = devices(&tree, &["mlx5_8"]);
     assert!(one.expect(0).stdout.contains("mlx5_8") && !one.stdout.contains("mlx5_1") && !one.stdout.contains("GPUs"));
-    devices(&tree, &["mlx5_9"]).expect(2).says("there is no RDMA device \"mlx5_9\"").says("there are mlx5_0, mlx5_1");
+    devices(&tree, &["mlx5_9"])
+        .expect(2)
+        .says("there is no RDMA device \"mlx5_9\"")
+        .says("known devices: mlx5_0, mlx5_1");
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn exit_codes_of_verdicts() {
     devices(&tree, &["--check", "--fail-on", "warn"]).expect(4);
     tree.remove("dev");
     devices(&tree, &["--check"]).expect(3).prints("unknown  host-uverbs").prints("UNKNOWN for pai-dlc");
-    // No devices: nothing to see is no error, and no host for a job.
+    // No devices: that is not an error for `devices`, but the host cannot run a job.
     let plain = SysTree::plain();
     devices(&plain, &[]).expect(0).prints("no RDMA device");
     devices(&plain, &["--check", "--target", "ecs"]).expect(4).prints("no-rdma-hardware");
@@ -292,8 +295,8 @@ fn wrong_input_is_usage() {
     let no_sys = tree.path("dev").display().to_string();
     for (args, said) in [
         (vec!["--sysfs", &missing], "No such file or directory"),
-        (vec!["--sysfs", &file], "it is no directory"),
-        (vec!["--sysfs", &no_sys], "it has no directory sys"),
+        (vec!["--sysfs", &file], "it is not a directory"),
+        (vec!["--sysfs", &no_sys], "it has no sys directory"),
         (vec!["--sysfs", &missing, "--watch"], "No such file or directory"),
         (vec!["--format", "junit"], "add --check"),
         (vec!["-o", "sarif=x"], "add --check"),
@@ -311,7 +314,7 @@ fn wrong_input_is_usage() {
     }
     run(rdmaprep().args(["devices", "--sysfs"]).arg(tree.root()).args(["--watch", "none"]))
         .expect(2)
-        .says("there are erdma_0, erdma_1");
+        .says("known devices: erdma_0, erdma_1");
 }
 
 #[test]
@@ -379,7 +382,7 @@ fn rates_follow_the_counters() {
     assert_eq!((sample.ports[1].sent_bytes_per_s.unwrap() * sample.interval_s).round(), 1000.0);
     tree.remove("sys/class/infiniband/erdma_1");
     assert_eq!(watch.sample(2).ports.len(), 1);
-    // No counter of bytes is no rate, not a rate of zero.
+    // Without a byte counter there is no rate, rather than a rate of zero.
     let soft = SysTree::soft_roce();
     let sample = rdmaprep::devices::Watch::start(soft.root(), &[]).sample(0);
     assert_eq!(sample.ports[0].received_bytes_per_s, None);
@@ -441,5 +444,5 @@ fn traffic_as_text_ends_with_what_it_came_to() {
     assert_eq!(lines[1], "  erdma_0  port 1  rx:      0 B/s       0 p/s  tx:      0 B/s       0 p/s");
     assert_eq!(lines.iter().filter(|line| line.starts_with("  erdma_1  port 1")).count(), 2);
     assert!(ran.stdout.contains("erdma_1 port 1, ") && ran.stdout.contains("max 0 B/s, average 0 B/s, min 0 B/s"));
-    assert!(!ran.stdout.contains('\u{1b}'), "not in place where it is no terminal");
+    assert!(!ran.stdout.contains('\u{1b}'), "not in place without a terminal");
 }

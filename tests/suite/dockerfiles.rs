@@ -221,15 +221,15 @@ fn package_files_that_do_not_do() {
     let error = |files: OfferedFiles| plan_swap(&facts, None, &ERDMA, &with_files(files)).unwrap_err().to_string();
     assert!(plan_swap(&facts, None, &ERDMA, &with_files(offered(&FILES))).is_ok());
     let mut some = offered(&FILES[..2]);
-    some.unusable.insert("broken.deb".into(), "it is no package file".into());
+    some.unusable.insert("broken.deb".into(), "it is not a package file".into());
     let mut foreign = package_file("ibverbs-utils", "44.1-2", "");
     foreign.package.architecture = "arm64".into();
     some.packages.insert("utils-arm64.deb".into(), foreign);
     let said = error(some);
     for line in [
         "\n  missing: package ibverbs-utils\n  missing: package librdmacm1 or librdmacm1t64\n",
-        "unusable: broken.deb: it is no package file",
-        "unusable: utils-arm64.deb: it is for arm64, and the image is for amd64",
+        "unusable: broken.deb: it is not a package file",
+        "unusable: utils-arm64.deb: it is for arm64, but the image is for amd64",
     ] {
         assert!(said.contains(line), "{line}:\n{said}");
     }
@@ -240,24 +240,26 @@ fn package_files_that_do_not_do() {
     assert!(said.contains("missing: libunheard (>= 1) or libof for libibverbs1 (is not in the image)"), "{said}");
     let mut mixed = FILES;
     mixed[1].1 = "39.0-1";
-    assert!(error(offered(&mixed)).contains("of different builds: ibverbs-providers 39.0-1 and ibverbs-utils 44.1-2"));
+    assert!(
+        error(offered(&mixed)).contains("from different builds: ibverbs-providers 39.0-1 and ibverbs-utils 44.1-2")
+    );
     let ofed = FILES.map(|(name, _, depends)| (name, "2307mlnx47-1.2310119", depends));
     assert!(error(offered(&ofed)).contains("is a Mellanox build, which drives no erdma device"));
     let mut stock = offered(&FILES);
     stock.packages.get_mut("ibverbs-providers.deb").unwrap().files = Some(vec!["usr/lib/libmlx5.so.1".into()]);
-    assert!(error(stock).contains("ibverbs-providers.deb brings no erdma provider"));
+    assert!(error(stock).contains("ibverbs-providers.deb has no erdma provider"));
     let mut twice = offered(&FILES);
     twice.packages.insert("again.deb".into(), package_file("libibverbs1", "44.1-3", ""));
     twice.packages.remove("librdmacm1.deb");
     let said = error(twice);
-    assert!(said.contains("libibverbs1.deb: package libibverbs1 is in again.deb, too: leave one of them"), "{said}");
+    assert!(said.contains("libibverbs1.deb: package libibverbs1 is also in again.deb: keep one of them"), "{said}");
     let mut more = with_files(offered(&FILES));
     more.extra_packages = vec!["perftest".into()];
     let said = plan_swap(&facts, None, &ERDMA, &more).unwrap_err().to_string();
     assert!(said.contains("missing: package perftest"), "{said}");
 }
 
-/// The same package under another name of its: the old one goes.
+/// A package under its other name: the old one goes.
 #[test]
 fn a_package_file_with_the_other_name() {
     let fixture = Fixture::ofed("ubuntu", "24.04", "noble", "librdmacm1");
@@ -304,7 +306,7 @@ fn roce_with_what_is_there() {
     assert_eq!(
         plan.notes,
         [
-            "the image's userspace is right for RoCE on mlx5 (libibverbs1 2307mlnx47-1.2310119): it stays, and nothing is installed or removed"
+            "the image's userspace is right for RoCE on mlx5 (libibverbs1 2307mlnx47-1.2310119): it is kept, and nothing is installed or removed"
         ]
     );
 }
@@ -340,7 +342,7 @@ fn roce_chooses_by_what_is_there() {
     assert_eq!(plan_swap(&good().facts(), None, &ROCE, &more).unwrap().userspace, Userspace::Inbox);
     more.userspace = Some(Userspace::Keep);
     let error = plan_swap(&good().facts(), None, &ROCE, &more).unwrap_err().to_string();
-    assert_eq!(error, "--package does not go with --userspace keep\n  leave one of them out");
+    assert_eq!(error, "--package conflicts with --userspace keep\n  omit one of them");
 }
 
 #[test]
@@ -351,32 +353,30 @@ fn options_that_do_not_go_together() {
     assert!(error(&ROCE, &userspace(Userspace::Vendor)).contains("known: keep, inbox, doca"));
     let with = |repository: RepositoryChoice, chosen| SwapOptions { repository, ..userspace(chosen) };
     let mirror = RepositoryChoice { mirror: Some("http://m.example.com/x".into()), ..RepositoryChoice::default() };
-    assert!(error(&ROCE, &with(mirror, Userspace::Inbox)).contains("--mirror does not go with --userspace inbox"));
+    assert!(error(&ROCE, &with(mirror, Userspace::Inbox)).contains("--mirror conflicts with --userspace inbox"));
     let vpc = RepositoryChoice { vpc: true, ..RepositoryChoice::default() };
-    assert!(error(&ROCE, &with(vpc, Userspace::Doca)).contains("--vpc does not go with"));
+    assert!(error(&ROCE, &with(vpc, Userspace::Doca)).contains("--vpc conflicts with"));
     let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
-    assert!(error(&ERDMA, &with(doca, Userspace::Vendor)).contains("--doca-version does not go with"));
+    assert!(error(&ERDMA, &with(doca, Userspace::Vendor)).contains("--doca-version conflicts with"));
     let key = SwapOptions {
         key: Some(KeyFile { path: "vendor.key".into(), content: vec![0x99] }),
         ..userspace(Userspace::Keep)
     };
-    assert!(error(&ROCE, &key).contains("--key does not go with --userspace keep"));
+    assert!(error(&ROCE, &key).contains("--key conflicts with --userspace keep"));
     let proxy = SwapOptions { apt_proxy: Some("http://p.example.com:1".into()), ..userspace(Userspace::Keep) };
-    assert!(error(&ROCE, &proxy).contains("--apt-proxy does not go with --userspace keep"));
+    assert!(error(&ROCE, &proxy).contains("--apt-proxy conflicts with --userspace keep"));
     // Of a choice that the user did not make it says whose it was.
     let mirror = RepositoryChoice { mirror: Some("http://m.example.com/x".into()), ..RepositoryChoice::default() };
     let unchosen = SwapOptions { repository: mirror.clone(), ..SwapOptions::default() };
     let kept = plan_swap(&Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").facts(), None, &ROCE, &unchosen);
     let said = kept.unwrap_err().to_string();
     assert!(
-        said.starts_with(
-            "--mirror does not go with the userspace that the image would get, keep: what it has is right\n"
-        ),
+        said.starts_with("--mirror conflicts with the userspace that the image would get, keep: its own is right\n"),
         "{said}"
     );
     assert!(said.contains("--userspace: RoCE on mlx5 has keep, inbox, doca"), "{said}");
     let more = SwapOptions { extra_packages: vec!["perftest".into()], ..unchosen };
-    assert!(error(&ROCE, &more).contains("would get, inbox: further packages are asked for\n"));
+    assert!(error(&ROCE, &more).contains("would get, inbox: additional packages are requested\n"));
     let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
     let said = error(&ERDMA, &SwapOptions { repository: doca, ..SwapOptions::default() });
     assert!(said.contains("would get, vendor: there is no other\n"), "{said}");

@@ -38,7 +38,7 @@ fn plain(id: &str, version: &str, architecture: &str, manager: &str) -> ImageFac
     facts
 }
 
-/// The same with MLNX_OFED 5 and later: one build of rdma-core, the providers in libibverbs.
+/// The fixture with MLNX_OFED 5 and later: one build of rdma-core, the providers in libibverbs.
 fn ofed(id: &str, version: &str, architecture: &str, manager: &str) -> ImageFacts {
     let mut facts = plain(id, version, architecture, manager);
     let rpm = if architecture == "arm64" { "aarch64" } else { "x86_64" };
@@ -324,8 +324,8 @@ fn package_files_that_do_not_do() {
     let said = error(&some);
     for line in [
         "\n  missing: package librdmacm\n",
-        "unusable: cm.deb: it is a Debian package, and the packages of the image are rpm's",
-        "unusable: cm.rpm: it is for aarch64, and the image is for amd64",
+        "unusable: cm.deb: it is a Debian package, but the image's packages are rpm's",
+        "unusable: cm.rpm: it is for aarch64, but the image is for amd64",
         "unusable: half.rpm: it ends",
     ] {
         assert!(said.contains(line), "{line}:\n{said}");
@@ -343,16 +343,16 @@ fn package_files_that_do_not_do() {
     assert!(!said.contains("musl") && !said.contains("/opt/x"), "{said}");
     let mut mixed = offered(&FILES, "44.1-2");
     offered_mut(&mut mixed).packages.insert("librdmacm.rpm".into(), file("librdmacm", "39.0-1", ""));
-    assert!(error(&mixed).contains("of different builds: "), "{}", error(&mixed));
+    assert!(error(&mixed).contains("from different builds: "), "{}", error(&mixed));
     let none = FILES.map(|(name, _)| (name, ""));
     assert!(error(&offered(&none, "2307mlnx47-1")).contains("is a Mellanox build, which drives no erdma device"));
     let mut stock = offered(&none, "44.1-2");
     offered_mut(&mut stock).packages.get_mut("libibverbs.rpm").unwrap().files = Some(vec!["usr/lib64/x".into()]);
-    assert!(error(&stock).contains("libibverbs.rpm brings no erdma provider"), "{}", error(&stock));
+    assert!(error(&stock).contains("libibverbs.rpm has no erdma provider"), "{}", error(&stock));
     // Files of rpm's are nothing for apt, and its own carry no signature that a key could check.
     let ubuntu = Fixture::good().facts();
     let said = refused(&ubuntu, &offered(&FILES, "44.1-2")).to_string();
-    assert!(said.contains("librdmacm.rpm: it is an rpm package, and the packages of the image are Debian's"), "{said}");
+    assert!(said.contains("librdmacm.rpm: it is an rpm package, but the image's packages are Debian's"), "{said}");
     let key = Some(KeyFile { path: "vendor.key".into(), content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
     let error = refused(&ubuntu, &SwapOptions { key, ..offered(&FILES, "44.1-2") });
     assert!(matches!(error, PlanError::OtherManager { option: "--key", .. }), "{error}");

@@ -435,7 +435,7 @@ fn base64(text: &str) -> String {
     out
 }
 
-/// The same Dockerfile builds with buildah.
+/// buildah builds the Dockerfile too.
 #[test]
 fn buildah_builds_the_rendered_dockerfile() {
     if !rig() {

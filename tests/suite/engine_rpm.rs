@@ -276,7 +276,7 @@ fn further_packages_are_asked_for_everywhere() {
     let from_base = ["--base-repo", &base];
     run(build_from(IMAGE, &tag, &mirror, "erdma").args(from_base).args(["--package", "perftets"]))
         .expect(4)
-        .says("no repository has a package that was asked for: package perftets is in no repository")
+        .says("no repository has a requested package: package perftets is in no repository")
         .says("--package");
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
     run(build_from(IMAGE, &tag, &mirror, "erdma").args(from_base).args(further)).expect(0).prints("libnl3-extra");
@@ -453,10 +453,10 @@ fn package_files_that_do_not_do() {
     built(&[])
         .expect(2)
         .says("missing: package librdmacm\n")
-        .says("unusable: librdmacm1_44.1-2_amd64.deb: it is a Debian package, and the packages of the image are rpm's")
-        .says("unusable: librdmacm.aarch64.rpm: it is for aarch64, and the image is for amd64")
-        .says("unusable: librdmacm.rpm: it is no package file")
-        .says("unusable: half.rpm: it ends in the middle of payload: it was not copied whole");
+        .says("unusable: librdmacm1_44.1-2_amd64.deb: it is a Debian package, but the image's packages are rpm's")
+        .says("unusable: librdmacm.aarch64.rpm: it is for aarch64, but the image is for amd64")
+        .says("unusable: librdmacm.rpm: it is not a package file")
+        .says("unusable: half.rpm: it ends in the middle of payload: it was not copied completely");
     built(&["--base-repo", "http://127.0.0.1:1/"]).expect(2).says("--base-repo");
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
     // What the directory has comes along, and is not held.
@@ -515,7 +515,7 @@ fn roce_keeps_or_takes_the_distributions_own() {
     let tag = image_names.unique("rpm-inbox");
     on_cce(IMAGE, &tag, &inbox).expect(4).says("repositories are not reachable").says("--base-repo URL");
     on_cce(IMAGE, &tag, &["--userspace", "doca", "--doca-version", "2.10.0"]).expect(2).says("rhel 8 (amd64, arm64)");
-    on_cce(IMAGE, &tag, &[&inbox[..], &["--no-gpg-check"]].concat()).expect(2).says("does not go with");
+    on_cce(IMAGE, &tag, &[&inbox[..], &["--no-gpg-check"]].concat()).expect(2).says("conflicts with");
     // Given ones that are out of reach, and such as nobody signed.
     on_cce(IMAGE, &tag, &[&inbox[..], &["--base-repo", "http://127.0.0.1:1/x/"]].concat())
         .expect(4)

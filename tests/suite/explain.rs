@@ -537,9 +537,7 @@ fn a_crash_without_a_log_is_unknown() {
     ] {
         let (shown, ids) = seen(&(TABLE.split("# Out").next().unwrap().to_owned() + text), &[]);
         assert_eq!(ids, [""; 0]);
-        for said in
-            ["unknown: nothing in this text names a cause", "NCCL_DEBUG=INFO", "it did not come to its end", "gave up"]
-        {
+        for said in ["unknown: nothing in this text names a cause", "NCCL_DEBUG=INFO", "it did not finish", "gave up"] {
             assert!(shown.contains(said), "no {said:?} in\n{shown}");
         }
     }
@@ -580,14 +578,14 @@ fn files_pipes_and_compression() {
     let mut from_pipe = rdmaprep();
     from_pipe.args(["explain", "-"]).stdin(std::fs::File::open(&plain).unwrap());
     run(&mut from_pipe).expect(0).prints("stdin: NCCL log").prints("cause rdma-switched-off");
-    // What cannot be read, is nothing that is known, or is no file.
+    // Unreadable, of no known kind, or not a file.
     let cut = write(&dir, "cut.gz", &packed(&text)[..30]);
     let other = write(&dir, "other.txt", b"hello\nworld\n");
     let empty = write(&dir, "empty.txt", b"");
     let bytes = write(&dir, "bytes", &[0, 159, 146, 150, 10, 255]);
     run(rdmaprep().args(["explain", &cut])).expect(3).says("reading");
     for path in [&other, &empty, &bytes] {
-        run(rdmaprep().args(["explain", path])).expect(3).says("is no NCCL log").says("NCCL_DEBUG=INFO");
+        run(rdmaprep().args(["explain", path])).expect(3).says("is not an NCCL log").says("NCCL_DEBUG=INFO");
     }
     run(rdmaprep().args(["explain", &dir.path().display().to_string()])).expect(3).says("reading");
     run(rdmaprep().args(["explain", &plain, "nowhere.log"])).expect(2).says("there is no file");

@@ -37,9 +37,9 @@ fn unknown_types_are_refused_everywhere() {
     ] {
         run(rdmaprep().args(&args).args(["--instance", "ebmgn8v.84xlarge"]))
             .expect(2)
-            .says("no instance type \"ebmgn8v.84xlarge\" is known")
+            .says("unknown instance type \"ebmgn8v.84xlarge\"")
             .says("did you mean ecs.ebmgn8v.48xlarge")
-            .says("leave --instance out");
+            .says("omit --instance");
         run(rdmaprep().args(&args).args(["--target", "cce", "--instance", "gn8is.2xlarge"]))
             .expect(2)
             .says("ecs.gn8is.2xlarge is a type of pai-dlc, ecs, ack")
@@ -58,7 +58,7 @@ fn check_for_a_type() {
     let ran = check(&["--instance", "ebmgn8v.48xlarge"]);
     ran.expect(0)
         .prints("pass     instance-listed      ecs.ebmgn8v.48xlarge is among the types that Alibaba PAI-DLC lists")
-        .prints("skip     instance-image       no document says what ecs.ebmgn8v.48xlarge asks of an image")
+        .prints("skip     instance-image       no document states requirements of ecs.ebmgn8v.48xlarge")
         .prints("NCCL_IB_HCA=erdma (preset of pai-dlc) lets every NIC")
         .prints("PASS for pai-dlc on ecs.ebmgn8v.48xlarge");
     // A type that the platform does not list is a warning, which counts where warnings do.
@@ -108,7 +108,7 @@ fn a_host_has_the_nics_of_its_type() {
         .prints("PASS for pai-dlc on ecs.ebmgn8v.48xlarge");
     devices(&["--instance", "ebmgn8i.32xlarge"])
         .expect(4)
-        .prints("2 devices of Alibaba eRDMA, and 4 should be there, as ecs.ebmgn8i.32xlarge has");
+        .prints("2 devices of Alibaba eRDMA, but 4 are expected, as ecs.ebmgn8i.32xlarge has");
     // What no document says is not held against the host; what is said with --nics is.
     devices(&["--target", "ecs", "--instance", "ebmgn8ia.64xlarge", "--all"])
         .expect(0)
@@ -210,7 +210,7 @@ fn another_layout_has_no_baseline() {
     // Another type, of which nobody reports anything.
     let (json, text) = explained(&table(2, 8, 1.0, &[]), &["--instance", "ebmgn8is.32xlarge"]);
     assert_eq!(finding(&json, "instance-bandwidth")["status"], "skip");
-    assert!(text.contains("no document reports a bandwidth of this type"), "{text}");
+    assert!(text.contains("no document reports a bandwidth for this type"), "{text}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn what_the_text_does_not_show_is_unknown() {
     let rows_only: String =
         whole.lines().filter(|line| !line.contains("Rank")).map(|line| format!("{line}\n")).collect();
     // Where nobody says how many there were either, their hosts would not help.
-    unknown(&rows_only, "on which host every rank ran: give the whole output");
+    unknown(&rows_only, "on which host each rank ran: give the whole output");
     let head: String =
         whole.lines().take_while(|line| !line.contains("out-of-place")).map(|l| format!("{l}\n")).collect();
     unknown(&head, "has no row");
@@ -253,22 +253,22 @@ fn what_the_text_does_not_show_is_unknown() {
     assert_eq!(json["layout"]["hosts"], 2, "{json:#}");
     // Of an excerpt, as on the vendor's page, a person can say it.
     let excerpt = format!("{}\n{rows_only}", logs.lines().nth(2).unwrap());
-    unknown(&excerpt, "every rank ran: say --hosts N");
+    unknown(&excerpt, "each rank ran: say --hosts N");
     let (json, _) = explained(&excerpt, &[&EBMGN8V[..], &["--hosts", "2"]].concat());
     assert_eq!(finding(&json, "instance-bandwidth")["status"], "pass");
     let (json, _) = explained(&excerpt, &[&EBMGN8V[..], &["--hosts", "1"]].concat());
     assert_eq!(finding(&json, "instance-bandwidth")["status"], "skip");
     let dir = tempfile::tempdir().unwrap();
     for (text, hosts, said) in [
-        (&excerpt, "3", "16 ranks are not as many on each of 3 hosts"),
-        (&rows_only, "2", "does not say how many ranks there were\n  give the whole output"),
+        (&excerpt, "3", "16 ranks do not divide evenly over 3 hosts"),
+        (&rows_only, "2", "does not show the number of ranks\n  give the whole output"),
         (&whole, "4", "the text shows 2 × 8 ranks"),
     ] {
         let path = write(&dir, "x.log", text.as_bytes());
         run(rdmaprep().args(["explain", &path]).args(EBMGN8V).args(["--hosts", hosts])).expect(2).says(said);
     }
     let one_is_missing: String = logs.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    unknown(&format!("{one_is_missing}{rows_only}"), "on which host every rank ran");
+    unknown(&format!("{one_is_missing}{rows_only}"), "on which host each rank ran");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn another_collective_is_not_compared() {
     let (json, _) = explained(&format!("{head}{row}"), &EBMGN8V);
     let found = finding(&json, "instance-bandwidth");
     assert_eq!(found["status"], "skip", "{found:#}");
-    assert!(found["summary"].as_str().unwrap().contains("not that of an all-reduce of 16 ranks"), "{found:#}");
+    assert!(found["summary"].as_str().unwrap().contains("does not match an all-reduce of 16 ranks"), "{found:#}");
 }
 
 /// Replaces the bus bandwidth of rows out of place.
@@ -313,7 +313,7 @@ fn a_table_is_judged_as_a_whole() {
     let (json, _) = explained(&gathered, &EBMGN8V);
     let (status, summary) = judged(&json, "instance-bandwidth");
     assert_eq!(status, "skip", "{summary}");
-    assert!(summary.contains("not that of an all-reduce of 16 ranks"), "{summary}");
+    assert!(summary.contains("does not match an all-reduce of 16 ranks"), "{summary}");
     let damaged = with_busbw(&whole, |size, _| (size == 4 << 30).then_some(7.2));
     let (json, _) = explained(&damaged, &EBMGN8V);
     let (status, summary) = judged(&json, "instance-bandwidth");

@@ -379,7 +379,7 @@ fn only_the_job_is_on_stdout() {
     let args = ["job", IMAGE, "--for", "mpijob"];
     let ran = run(rdmaprep().args(args).args(["--", "prog"]));
     ran.expect(0)
-        .says("note: aliyun/erdma: 1 is one of 200 slots")
+        .says("note: aliyun/erdma: 1 is one of a NIC's 200 slots")
         .says("\n  allocateAllDevices: true, preferDriver: ofed\n");
     assert!(ran.stdout.starts_with("apiVersion: kubeflow.org/v2beta1\n") && !ran.stdout.contains("note"));
     let quiet = run(rdmaprep().args(args).args(["-q", "--", "prog"]));
@@ -402,13 +402,13 @@ fn only_the_job_is_on_stdout() {
 #[test]
 fn what_cannot_be_written() {
     for (args, said) in [
-        (vec!["--for", "mpijob"], "the job has no command\n  put it at the end: -- PROGRAM ARGUMENTS"),
+        (vec!["--for", "mpijob"], "the job has no command\n  append it: -- PROGRAM ARGUMENTS"),
         (vec!["--for", "slurm", "--", "x"], "possible values: pai-dlc, mpijob, pytorchjob, arena, docker"),
         (vec!["--for", "mpijob", "--command", "a", "--", "x"], "cannot be used with"),
         (vec!["--for", "mpijob", "--workers", "0", "--", "x"], "0 is not in 1..=10000"),
         (vec!["--for", "mpijob", "--gpus-per-worker", "0", "--", "x"], "0 is not in 1..=1024"),
-        (vec!["--for", "mpijob", "--cpu", "64cores", "--", "x"], "write cores as 8 or 500m"),
-        (vec!["--for", "mpijob", "--memory", "64GB", "--", "x"], "memory as 64Gi"),
+        (vec!["--for", "mpijob", "--cpu", "64cores", "--", "x"], "is not a valid quantity (cores: 8 or 500m"),
+        (vec!["--for", "mpijob", "--memory", "64GB", "--", "x"], "memory: 64Gi)"),
         (vec!["--for", "mpijob", "--name", "My_Job", "--", "x"], "--name my-job"),
         (vec!["--for", "mpijob", "--namespace", "a.b", "--", "x"], "--namespace a-b"),
         (vec!["--for", "mpijob", "--env", "A-B=1", "--", "x"], "letters, digits and _"),
@@ -421,9 +421,9 @@ fn what_cannot_be_written() {
         (vec!["--for", "pai-dlc", "--format", "yaml", "--", "x"], "PAI-DLC takes JSON alone"),
         (vec!["--for", "pai-dlc", "--instance", "ecs.a.b", "--cpu", "8", "--", "x"], "cannot be used with"),
         (vec!["--for", "arena", "--shared-memory", "1Gi", "--", "x"], "--for mpijob, or --kind pytorchjob"),
-        (vec!["--for", "mpijob", "--", "torchrun", "x"], "16 of it, 8 on each host\n  --for pytorchjob, or"),
+        (vec!["--for", "mpijob", "--", "torchrun", "x"], "16 copies of it, 8 on each host\n  --for pytorchjob, or"),
         (vec!["--for", "mpijob", "--command", "cd /x && torchrun x"], "\n  --for pytorchjob, or"),
-        (vec!["--for", "arena", "--", "torchrun", "x"], "16 of it, 8 on each host\n  --kind pytorchjob, or"),
+        (vec!["--for", "arena", "--", "torchrun", "x"], "16 copies of it, 8 on each host\n  --kind pytorchjob, or"),
     ] {
         let ran = run(rdmaprep().args(["job", IMAGE]).args(&args));
         assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.stdout, ran.stderr);

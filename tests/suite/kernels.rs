@@ -7,7 +7,7 @@ use skipping::say_skipped;
 use std::path::Path;
 use std::process::Command;
 
-/// As in `tests/rig/kernels.sh`.
+/// The value in `tests/rig/kernels.sh`.
 const NVRTC: &str = "12.1.105";
 const NVRTC_FILES: [&str; 2] =
     ["nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.1"];

@@ -191,7 +191,7 @@ async fn a_container_goes_with_its_value() {
     assert_eq!(left("drop").len(), 1);
     drop(dropped);
     assert_eq!(left("drop"), [""; 0]);
-    // One that went by other means is no error.
+    // One that is already gone is not an error.
     let gone = created(&engine, &script("drop", "true")).await;
     must("docker", &["rm", gone.id()]);
     gone.remove().await.expect("nothing to do");
@@ -407,7 +407,7 @@ async fn clean_removes_what_nobody_waits_for() {
     assert_eq!(left("clean-orphan").len(), 1);
 
     let ran = run(rdmaprep().arg("clean"));
-    ran.expect(0).prints("removed rdmaprep-").prints(&label("clean-orphan")).prints("--all removes");
+    ran.expect(0).prints("removed rdmaprep-").prints(&label("clean-orphan")).prints("--all also removes");
     ran.prints(&format!("run {}: process {}, which launched it, is alive", label("clean-alive"), own.pid));
     ran.prints(&format!("run {}: it is running, and was launched elsewhere", label("clean-remote")));
     assert_eq!((left("clean-orphan").len(), left("clean-alive").len(), left("clean-remote").len()), (0, 1, 1));

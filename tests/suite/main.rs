@@ -50,3 +50,4 @@ mod tar_formats;
 mod targets;
 mod userspaces;
 mod verbs_abi;
+mod wording;

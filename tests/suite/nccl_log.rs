@@ -306,7 +306,7 @@ fn d12_a_plugin_of_the_image() {
     assert_eq!(ids(&found), ["no-rdma-hardware", "foreign-net-plugin"]);
     assert!(found[1].fault == Fault::Image && found[1].remedy.contains("NCCL_NET_PLUGIN=none"));
     assert!(found[1].evidence.iter().any(|line| line.contains("/opt/hpcx/")));
-    // The same plugin with a device at work is no cause.
+    // The same plugin with a working device is not a cause.
     let ext = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IBext_v8/0/GDRDMA";
     let working = [
         lines[0],
@@ -367,7 +367,7 @@ fn d20_rdma_without_gpudirect() {
     assert_eq!((without.rdma, without.gpu_direct), (RdmaUse::Yes, GpuDirect::No));
     let with = judge_rdma(&pair("NET/IB/0/GDRDMA"), &proof(&["erdma_0"], 1 << 30));
     assert_eq!((with.rdma, with.gpu_direct), (RdmaUse::Yes, GpuDirect::Yes));
-    // What the driver can do is no proof.
+    // The driver's capability is not a proof.
     let lines = ["DMA-BUF is available on GPU device 0", "NET/IB : GPU Direct RDMA Enabled for HCA 0 'erdma_0'"];
     let capable = evidence(&[("host-a", 7, &lines)]);
     assert!(capable.ranks[0].dma_buf && capable.ranks[0].gdr_hcas == [("erdma_0".to_owned(), true)]);
@@ -446,7 +446,7 @@ fn e04_the_wrong_interface() {
         let found = explain_nccl_log(&stuck, &Hints::default());
         assert_eq!(ids(&found), ["bootstrap-interface"]);
         assert!(found[0].remedy.contains("==eth1"), "{}", found[0].remedy);
-        // It works where the ranks find one another.
+        // It works where the ranks find each other.
         assert_eq!(causes(&evidence(&[("host-a", 7, &[lines[0], RANK0])])), [""; 0]);
     }
 }

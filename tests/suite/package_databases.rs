@@ -233,7 +233,7 @@ fn an_unmet_requirement_is_named() {
     assert_eq!(found.status, Status::Warn);
     assert_eq!(found.evidence, ["libibverbs needs libibverbs1", "libmlx5-1 needs libibverbs1"]);
     assert_eq!(found.remedy.as_deref(), Some("RUN zypper --non-interactive install libibverbs1"));
-    // A condition that is not understood is no pass.
+    // A condition that is not understood does not pass.
     let mut facts = merged().with("var/lib/rpm/Packages.db", ndb()).facts();
     facts.packages.list[0].depends.push_str(", (a unless b)");
     assert_eq!(finding(&facts, "packages-consistent").status, Status::Unknown);
@@ -258,13 +258,13 @@ fn an_unreadable_database_is_not_an_empty_one() {
         ),
         (
             base().with("var/lib/rpm/Packages", vec![b'x'; 4096]),
-            "rpm database /var/lib/rpm/Packages: it does not start as a database of Berkeley DB",
+            "rpm database /var/lib/rpm/Packages: it does not start like a Berkeley DB database",
         ),
         (
             base().with("var/lib/rpm/Packages", encrypted),
             "rpm database /var/lib/rpm/Packages: it is an encrypted Berkeley DB, which is not supported",
         ),
-        (base().with("var/lib/rpm/Packages", ""), "rpm database /var/lib/rpm/Packages: it has no bytes"),
+        (base().with("var/lib/rpm/Packages", ""), "rpm database /var/lib/rpm/Packages: the file is empty"),
         (
             base()
                 .with("var/lib/rpm/rpmdb.sqlite", &sqlite)
@@ -273,7 +273,7 @@ fn an_unreadable_database_is_not_an_empty_one() {
         ),
         (
             base().with("opt/rpm/Packages", &bdb).with("var/lib/rpm", "->/opt/rpm"),
-            "rpm database /opt/rpm/Packages: a link leads to /opt/rpm/Packages, where no database is looked for",
+            "rpm database /opt/rpm/Packages: a link leads to /opt/rpm/Packages, which is not a known place for a database",
         ),
         (
             base().with("var/lib/rpm/rpmdb.sqlite", &sqlite).with("usr/share/rpm/Packages", &bdb),
@@ -326,7 +326,7 @@ fn no_swap_without_dnf_or_yum() {
     };
     let error = plan_swap(&facts, None, &ERDMA, &SwapOptions { repository, ..SwapOptions::default() }).unwrap_err();
     assert!(matches!(error, PlanError::NoYum(_)), "{error}");
-    assert!(error.to_string().contains("dnf or yum are needed"), "{error}");
+    assert!(error.to_string().contains("dnf or yum is needed"), "{error}");
 }
 
 /// Case A14: the vendor's list has distributions of rpm, too; what is not on it is refused with the list.
@@ -460,9 +460,7 @@ fn large_databases() {
     assert_eq!(packages_of_stream(&ndb(), above_the_general_limit).list.len(), 10);
     assert_eq!(
         packages_of_stream(&[], MAX_DATABASE_BYTES + 1).problem.as_deref(),
-        Some(
-            "rpm database /var/lib/rpm/Packages.db: /var/lib/rpm/Packages.db is larger than the 536.9 MB that are read"
-        )
+        Some("rpm database /var/lib/rpm/Packages.db: /var/lib/rpm/Packages.db is larger than the limit of 536.9 MB")
     );
     assert!(peak_bytes() < 256 << 20, "{} bytes", peak_bytes());
 }

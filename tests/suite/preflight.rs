@@ -107,7 +107,7 @@ fn finish(command: &mut Command) -> Ran {
     finish_with_pid(command).0
 }
 
-/// As [`finish`], with the process's number.
+/// Like [`finish`], with the process's number.
 #[track_caller]
 fn finish_with_pid(command: &mut Command) -> (Ran, u32) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -206,7 +206,7 @@ fn good_run(gpus: u32, per_gpu: u32) {
     assert!(run.rows.iter().all(|row| (row.out_of_place.wrong, row.in_place.wrong) == (Some(0), Some(0))));
     assert_eq!((run.ranks.len(), run.failures.len()), (ranks, 0), "{judged}");
     assert!(run.ranks.iter().all(|rank| rank.nccl_version_code == Some(22809) && rank.phase == Phase::Finish));
-    judged.finds("data-correct", Status::Pass, &["12 results, every element right"]);
+    judged.finds("data-correct", Status::Pass, &["12 results, every element correct"]);
     judged.finds("ranks-complete", Status::Pass, &[&format!("{ranks} rank"), "6 sizes and types"]);
     match (ranks, per_gpu) {
         (1, _) => {
@@ -271,7 +271,7 @@ fn the_images_own_findings_count_unless_only_the_run_is_judged() {
     assert_eq!(path, "/usr/local/standin/libnccl.so.2");
 }
 
-/// As [`build`], with a copy of the libraries for a context, since tests run side by side.
+/// Like [`build`], with a copy of the libraries for a context, since tests run side by side.
 fn build_apart(folder: &Path, name: &str, dockerfile: &str) {
     let context = tempfile::tempdir().unwrap();
     for library in ["libcuda.so.1", "libnccl.so.2", "libibverbs.so.1"] {
@@ -346,7 +346,7 @@ fn an_instance_type() {
     if found == 2 {
         judged.exits(0).finds("instance-nic-count", Status::Pass, &["2 devices of Alibaba eRDMA"]);
     } else {
-        let words = ["and 2 should be there, as ecs.ebmgn8v.48xlarge has"];
+        let words = ["but 2 are expected, as ecs.ebmgn8v.48xlarge has"];
         judged
             .exits(4)
             .finds("instance-nic-count", Status::Fail, &words)
@@ -355,7 +355,7 @@ fn an_instance_type() {
     // A type of which nobody says how many it has is held to nothing.
     let judged = judge(small(IMAGE).args(["--target", "ecs", "--instance", "ebmgn8ia.64xlarge"]));
     judged.exits(0).finds("instance-nic-count", Status::Skip, &["no document gives the number"]);
-    judged.finds("instance-bandwidth", Status::Skip, &["no document reports a bandwidth of this type"]);
+    judged.finds("instance-bandwidth", Status::Skip, &["no document reports a bandwidth for this type"]);
     // People see both without asking for what passed.
     let ran = finish(small(IMAGE).args(["--target", "ecs", "--instance", "ebmgn8ia.64xlarge"]));
     ran.expect(0).prints("no baseline for 2 ranks on one host").prints("for ecs on ecs.ebmgn8ia.64xlarge");
@@ -399,7 +399,7 @@ fn a_missing_libcuda() {
     judged.blames("cuda-library", Some(Fault::Launch)).blames("gpu-visible", Some(Fault::Launch));
     // With GPUs and without libcuda the host's toolkit did half of its work.
     let judged = judge(small("rdmaprep-test/debian:12").args(["--device", "/dev/null:/dev/nvidiactl"]));
-    judged.exits(4).finds("cuda-library", Status::Fail, &["was not put into the container"]);
+    judged.exits(4).finds("cuda-library", Status::Fail, &["was not mounted into the container"]);
     judged.blames("cuda-library", Some(Fault::Host));
 }
 
@@ -422,7 +422,7 @@ fn a_libnccl_that_cannot_be_opened() {
     // A pointer of Git LFS in its place.
     let pointer = image("lfs", &format!("RUN echo version https://git-lfs.example/spec/v1 >{LIBRARY}"));
     let judged = judge(&mut small(&pointer));
-    judged.exits(1).finds("nccl-loaded", Status::Fail, &["is there and cannot be opened"]);
+    judged.exits(1).finds("nccl-loaded", Status::Fail, &["exists but cannot be opened"]);
     // What the user asked for is the user's.
     let judged = judge(small(IMAGE).args(["--nccl", "/opt/libnccl.so.2"]));
     judged.exits(4).finds("nccl-loaded", Status::Fail, &["/opt/libnccl.so.2"]);
@@ -465,7 +465,7 @@ fn ranks_that_fall_silent_are_named() {
     let hang = ["STANDIN_GPUS=3", "STANDIN_HANG=cuInit", "STANDIN_RANK=1"];
     let judged = judge(with(&hang).args(["--phase-timeout", "3"]));
     judged.exits(5).ends(AgentEnding::PhaseTimeout);
-    let words = ["rank 1 of 3 silent in cuda for ", "ranks 0, 2 wait", "the cause is not known", "Init START"];
+    let words = ["rank 1 of 3 silent in cuda for ", "ranks 0, 2 wait", "the cause is unknown", "Init START"];
     judged.finds("ranks-complete", Status::Fail, &words).blames("ranks-complete", None);
     let silent = judged.run().failures.iter().filter_map(|failed| match &failed.failure {
         Failure::Silent { behind, .. } => Some((failed.rank, failed.phase, *behind)),
@@ -502,7 +502,7 @@ fn ranks_that_crash_or_fail_are_named() {
     judged.exits(1).finds("ranks-complete", Status::Fail, &["NCCL 2.28.9 is known to crash"]);
     // An error without a line that explains it has no cause (G07).
     let judged = judge(&mut with(&["STANDIN_FAIL=ncclAllReduce:3@5"]));
-    judged.exits(1).finds("ranks-complete", Status::Fail, &["ncclAllReduce: internal error", "the cause is not known"]);
+    judged.exits(1).finds("ranks-complete", Status::Fail, &["ncclAllReduce: internal error", "the cause is unknown"]);
     judged.blames("ranks-complete", None);
     // A rank that stops without a word.
     let judged = judge(&mut with(&["STANDIN_CRASH=ncclCommInitRank:EXIT=3", "STANDIN_RANK=1"]));
@@ -649,7 +649,7 @@ fn what_is_asked_of_shared_memory_and_gpus() {
     let judged = judge(small(IMAGE).args(["--shm-size", "32M"]));
     judged.exits(0).finds("shm-size", Status::Warn, &["33.6 MB"]);
     let judged = judge(small(IMAGE).args(["--gpus", "3"]));
-    judged.exits(4).finds("ranks-complete", Status::Fail, &["3 GPUs were asked for, and the container sees 2"]);
+    judged.exits(4).finds("ranks-complete", Status::Fail, &["3 GPUs were requested, but the container sees 2"]);
     judged.blames("ranks-complete", Some(Fault::Launch));
     let judged = judge(small(IMAGE).args(["--gpus", "1,"]));
     judged.exits(0);
@@ -818,7 +818,7 @@ fn what_cannot_be_launched() {
     usage(&["--gpus", "0"], "--gpus");
     usage(&["--gpus", "1,1"], "named twice");
     usage(&["-d", "double"], "--datatype");
-    usage(&["--env", "=x"], "a variable has a name");
+    usage(&["--env", "=x"], "a variable's name has no spaces");
     usage(&["--mount", "relative:/x"], "--mount");
     usage(&["--target", "nowhere"], "known targets");
     usage(&["--rdma-device", "erdma_77"], "this host has no such device");
@@ -843,7 +843,7 @@ fn ways_to_gpus_that_this_host_has_not() {
     }
     let mut command = rdmaprep();
     command.args(["preflight", IMAGE]).args(SMALL).arg("--agent").arg(rigged().unwrap());
-    finish(&mut command).expect(4).says("the container cannot be given GPUs").says("nvidia: ").says("cdi: ");
+    finish(&mut command).expect(4).says("the container cannot get GPUs").says("nvidia: ").says("cdi: ");
 }
 
 #[test]
@@ -1164,7 +1164,7 @@ fn a_run_over_tcp_stands_beside() {
     // What the second run is given is not the first one's.
     assert_eq!((over("NCCL_NET"), over("NCCL_IB_DISABLE")), (Some("IB"), None));
     let ran = finish(with(&[]).args(["--gpus", "1", "--ranks-per-gpu", "2", "--compare-socket", "--format", "text"]));
-    ran.prints("beside the same over TCP").prints("  over TCP");
+    ran.prints("compared with TCP").prints("  over TCP");
     // One that breaks off has nothing to stand beside it.
     let broken = judge(with(&["STANDIN_FAIL=ncclAllReduce:3"]).arg("--compare-socket"));
     assert!(broken.report.run.unwrap().over_socket.is_none());

@@ -25,7 +25,7 @@ struct Block {
     /// The nearest heading above.
     heading: String,
     text: String,
-    /// Of its first line, from 1.
+    /// Number of its first line, from 1.
     line: usize,
 }
 

@@ -103,7 +103,7 @@ fn an_image_that_is_not_what_its_recipe_states() {
     build(&[])
         .expect(0)
         .prints(&format!("{BASE} -> {tag}"))
-        .prints("warn     recipe-facts         NCCL is 2.21.5, and the recipe states 2.19.3; python is 3.11, and the recipe states 3.10.12")
+        .prints("warn     recipe-facts         NCCL is 2.21.5, but the recipe states 2.19.3; python is 3.11, but the recipe states 3.10.12")
         .prints("NCCL 2.19.3 is stated by the rig");
     build(&["--fail-on", "warn"]).expect(1);
     let policy = write(&dir, "policy", "[checks]\nrecipe-facts = 'off'\n");

@@ -57,7 +57,7 @@ fn one_recipe_is_shown_with_its_sources() {
     ran.expect(0).prints("dsw-registry-vpc.cn-wulanchabu.cr.aliyuncs.com/pai/nccl-tests:12.2.2");
     ran.prints("check it: rdmaprep check dsw-registry-vpc.cn-wulanchabu.cr.aliyuncs.com/pai/nccl-tests:12.2.2");
     let ran = run(rdmaprep().args(["images", "pai-nccl-tests"]));
-    // The place of the region is no word of a command.
+    // The placeholder for the region is not a word of a command.
     ran.expect(0)
         .prints("image     dsw-registry-vpc.{region}.cr")
         .prints("check it: rdmaprep check dsw-registry-vpc.cn-");
@@ -90,16 +90,16 @@ fn what_is_no_recipe() {
         (vec!["images", "zzz"], "rdmaprep images lists them"),
         (vec!["images", "--region", "cn-beijing"], "--region is for one recipe"),
         (vec!["images", "cuda-12.4-ubuntu22.04", "--region", "cn-beijing"], "leave --region out"),
-        (vec!["images", "pai-nccl-tests", "--region", "CN.x"], "is not the id of a region"),
-        (vec!["build", "cuda-12.4-ubuntu2204"], "is taken for an image: did you mean cuda-12.4-ubuntu22.04"),
-        (vec!["build", "cuda-12.4-ubuntu2204", "a:1"], "is taken for an image: did you mean cuda-12.4-ubuntu22.04"),
-        (vec!["build", "/proc/self/fdinfo"], "the directory /proc/self/fdinfo holds no recipe.toml\n"),
+        (vec!["images", "pai-nccl-tests", "--region", "CN.x"], "is not a region id"),
+        (vec!["build", "cuda-12.4-ubuntu2204"], "is treated as an image: did you mean cuda-12.4-ubuntu22.04"),
+        (vec!["build", "cuda-12.4-ubuntu2204", "a:1"], "is treated as an image: did you mean cuda-12.4-ubuntu22.04"),
+        (vec!["build", "/proc/self/fdinfo"], "the directory /proc/self/fdinfo has no recipe.toml\n"),
         (vec!["build", "/proc/self/fdinfo", "-t", "a:1"], "--all /proc/self/fdinfo builds those below it"),
         (vec!["render", "/proc/self/fdinfo"], "--all /proc/self/fdinfo builds those below it"),
         (vec!["check", "/proc/self/fdinfo"], "--all /proc/self/fdinfo builds those below it"),
         (vec!["images", "/proc/self/fdinfo"], "--all /proc/self/fdinfo builds those below it"),
-        (vec!["images", "/"], "the directory / holds no recipe.toml\n"),
-        (vec!["check", "cuda-12.4-ubuntu22.04", "--target", "cce"], "is for Alibaba eRDMA, and the target has RoCE"),
+        (vec!["images", "/"], "the directory / has no recipe.toml\n"),
+        (vec!["check", "cuda-12.4-ubuntu22.04", "--target", "cce"], "is for Alibaba eRDMA, but the target has RoCE"),
         (vec!["check", "recipe:zzz"], "there is no shipped recipe \"zzz\""),
         (vec!["build", "recipe:zzz"], "there is no shipped recipe \"zzz\""),
         (vec!["build", "egs-erdma-cuda12.4"], "there is nothing to swap\n  rdmaprep check egs-registry"),
@@ -108,12 +108,12 @@ fn what_is_no_recipe() {
         (vec!["build", "a:1"], "--tag"),
         (vec!["build", "a:1", "b:1"], "a:1 is an image"),
         (vec!["build", "recipe:cuda-12.4-ubuntu22.04", "recipe:cuda-12.4-ubuntu22.04"], "would both be"),
-        (vec!["build", "--all", "-t", "x:1"], "one name cannot be given to several images"),
+        (vec!["build", "--all", "-t", "x:1"], "several images cannot have one name"),
         (vec!["build", "--all", "/nonexistent"], "/nonexistent"),
-        (vec!["build", "--all", "--region", "x", "/proc/self/fdinfo"], "holds no recipes"),
+        (vec!["build", "--all", "--region", "x", "/proc/self/fdinfo"], "has no recipes"),
         (vec!["build", "--all", "-j", "0"], "invalid value '0'"),
         (vec!["build", "recipe:cuda-12.4-ubuntu22.04", "--push"], "names no registry to push to"),
-        (vec!["build", "recipe:cuda-12.4-ubuntu22.04", "--tag-prefix", "Reg/"], "no image name can be made"),
+        (vec!["build", "recipe:cuda-12.4-ubuntu22.04", "--tag-prefix", "Reg/"], "do not form an image name"),
         (vec!["build"], "IMAGE|RECIPE"),
     ] {
         let ran = run(rdmaprep().args(&args).args(NOWHERE));
@@ -206,12 +206,12 @@ fn a_name_may_be_an_images_and_a_recipes() {
     let ran = run(rdmaprep().args(["check", &format!("recipe:{name}"), "-H", &host]));
     ran.expect(3).prints("recipe:cuda-12.4-ubuntu22.04");
     assert_eq!(ran.stderr, "");
-    // A directory of that name is no recipe.
+    // A directory with that name is not a recipe.
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join(name)).unwrap();
     for args in [vec!["images", name], vec!["check", name, "-H", NOWHERE[1]]] {
         let ran = run(rdmaprep().args(&args).current_dir(&dir));
-        assert!(ran.stdout.contains(name) && !ran.stderr.contains("holds no recipe.toml"), "{args:?}: {}", ran.stderr);
+        assert!(ran.stdout.contains(name) && !ran.stderr.contains("has no recipe.toml"), "{args:?}: {}", ran.stderr);
     }
     // Without such an image it is the recipe, and without a daemon, too.
     let empty = MockDaemon::with_api("1.41", |_, reply| reply.json(404, r#"{"message":"no such image"}"#));
@@ -231,7 +231,7 @@ fn an_image_whose_name_is_like_a_recipes() {
         _ => reply.json(404, r#"{"message":"no such thing"}"#),
     });
     let ran = run(rdmaprep().args(["build", name, "-H", &daemon.host()]));
-    ran.expect(2).says("the new image of an image needs a name");
+    ran.expect(2).says("the new image needs a name");
     assert!(!ran.stderr.contains("did you mean"), "{}", ran.stderr);
 }
 
@@ -264,9 +264,9 @@ fn one_failure_does_not_keep_the_others() {
     let ran = run(rdmaprep().args(["build", "--all", &all, "-H", &daemon.host(), "-j", "4"]));
     ran.expect(3)
         .prints("RECIPE     RESULT   VERDICT  TIME")
-        .prints("the registry docker.io has no such image, or does not show it")
+        .prints("the registry docker.io has no such image, or hides it from this user")
         .prints("unexpected EOF")
-        .prints("the engine ended, and has no such image")
+        .prints("the engine finished, but has no such image")
         .prints("ready for Alibaba eRDMA: there is nothing to swap")
         .prints("3 failed, 1 skipped")
         .says("broken: pulling broken/a:1")
@@ -320,15 +320,18 @@ fn a_broken_recipe_among_several() {
         command
     };
     let ran = run(&mut all());
-    assert_eq!(ran.stdout.matches("the engine ended, and has no such image").count(), 2, "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("the engine finished, but has no such image").count(), 2, "{}", ran.stdout);
     // What only some can be built with is theirs alone; what none can, is said at once.
-    run(all().args(["--userspace", "inbox"])).expect(2).prints("has no userspace \"inbox\"").prints("the engine ended");
+    run(all().args(["--userspace", "inbox"]))
+        .expect(2)
+        .prints("has no userspace \"inbox\"")
+        .prints("the engine finished");
     run(all().args(["--target", "ecs", "--userspace", "inbox"])).expect(2).says("has no userspace \"inbox\"");
     let ran = run(all().args(["--target", "ecs"]));
     ran.expect(2)
         .prints("is for RoCE on mlx5")
         .says("bad:   choose another --target")
-        .prints("the engine ended, and has no such image");
+        .prints("the engine finished, but has no such image");
 }
 
 /// What documents say of a type is said of the image that a recipe names, too.

@@ -59,7 +59,7 @@ fn a_private_registry_with_tls() {
     run(program(home.path()).args(["inspect", &reference, "--plain-http"])).expect(3).says(host);
     inspect(&[&reference]).expect(3).says(&format!("run `docker login {host}`"));
     log_in(home.path(), host, "wrong");
-    inspect(&[&reference]).expect(3).says(&format!("{host} does not give team/train:1"));
+    inspect(&[&reference]).expect(3).says(&format!("{host} refuses team/train:1"));
     log_in(home.path(), host, PASSWORD);
 
     // What is resolved: the name's digest, and the manifest's of the platform.
@@ -83,7 +83,7 @@ fn a_private_registry_with_tls() {
 
     let arm = inspect(&[&reference, "--platform", "linux/arm64", "--verify"]);
     arm.expect(0).prints("linux/arm64").prints(&digest_of(&arm64)).prints("3 layers, verified");
-    inspect(&[&reference, "--platform", "linux/s390x"]).expect(3).says("there is: linux/amd64, linux/arm64");
+    inspect(&[&reference, "--platform", "linux/s390x"]).expect(3).says("available: linux/amd64, linux/arm64");
     let by_digest = format!("registry:{host}/team/train@{}", digest_of(&arm64));
     inspect(&[&by_digest]).expect(0).prints("linux/arm64");
     inspect(&[&format!("docker://{host}/team/train:arm"), "--platform", "linux/amd64"]).expect(3).says("linux/arm64");
@@ -107,7 +107,7 @@ fn a_private_registry_with_tls() {
     inspect(&[&single, "--verify"]).expect(3).says(&digest_of(layer));
     let config = &manifest["config"];
     registry.damage(&digest_of(config), b"{}", config["size"].as_u64().unwrap());
-    inspect(&[&single]).expect(3).says("image config: its content is sha256:").says(&digest_of(config));
+    inspect(&[&single]).expect(3).says("image config: the content hashes to sha256:").says(&digest_of(config));
 }
 
 #[test]
@@ -115,7 +115,8 @@ fn certificates_that_cannot_be_used() {
     let home = tempfile::tempdir().unwrap();
     let empty = home.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
-    for (file, said) in [("/nonexistent/ca.pem", "No such file"), (empty.to_str().unwrap(), "holds no PEM certificate")]
+    for (file, said) in
+        [("/nonexistent/ca.pem", "No such file"), (empty.to_str().unwrap(), "contains no PEM certificate")]
     {
         run(program(home.path()).args(["inspect", "docker://127.0.0.1:1/a", "--registry-ca", file]))
             .expect(2)
@@ -219,7 +220,7 @@ fn mirrors_are_asked_first() {
     run(program(home.path()).args(["check", reference, "--plain-http", "--registry-mirror", &mirror.address]))
         .expect(0)
         .prints(reference);
-    // A mirror that has nothing is no harm.
+    // A mirror without the image does no harm.
     let empty = Unruly::start(&parts, &image, |_, _| Answer::Status(404));
     let own = Unruly::start(&parts, &image, |_, _| Answer::Right);
     let reference = format!("docker://{}/repo:1", own.address);
@@ -268,7 +269,7 @@ fn a_registry_that_sends_something_else() {
             Box::new(
                 |path, _| if path.ends_with("manifests/1") { Answer::Body(b"{} ".to_vec()) } else { Answer::Right },
             ),
-            "its content is sha256:",
+            "the content hashes to sha256:",
         ),
         (
             "endless",

@@ -264,9 +264,9 @@ fn outputs_are_whole_and_independent() {
     assert_eq!(ran.stdout.matches("PASS for pai-dlc").count(), 1);
 
     for (args, said) in [
-        (vec!["-o", "json=-", "-o", "text=-"], "two results are to go to stdout"),
-        (vec!["--format", "json", "-o", "text=-"], "two results are to go to stdout"),
-        (vec!["-o", "json=a", "-o", "text=a"], "two results are to go to a"),
+        (vec!["-o", "json=-", "-o", "text=-"], "two results would go to stdout"),
+        (vec!["--format", "json", "-o", "text=-"], "two results would go to stdout"),
+        (vec!["-o", "json=a", "-o", "text=a"], "two results would go to a"),
         (vec!["-o", "yaml=a"], "formats: text, json, junit, sarif, github"),
         (vec!["-o", "json"], "write FORMAT=FILE"),
         (vec!["-o", "json="], "the file has no name"),
@@ -307,7 +307,7 @@ fn saved_facts_are_judged_as_the_image_is() {
         .says("schema_version 99")
         .says("inspect the image again");
     let report = write(&dir, "report.json", br#"{"schema_version": 1, "findings": []}"#);
-    run(rdmaprep().args(["check", "--facts", &report])).expect(3).says("not facts of an image");
+    run(rdmaprep().args(["check", "--facts", &report])).expect(3).says("does not contain an image's facts");
     let missing = dir.path().join("missing.json").display().to_string();
     run(rdmaprep().args(["check", "--facts", &missing])).expect(3).says(&missing);
     run(rdmaprep().args(["check", "--facts", &newer, "image"])).expect(2);
@@ -416,7 +416,7 @@ fn mellanox_userspace_is_right_on_mellanox_devices() {
         .prints("FAIL     rdma-provider")
         .prints("no mlx5 provider");
     run(rdmaprep().args(["check", &erdma, "--target", "pai-dlc"])).expect(0);
-    // What is no choice there is said before any daemon is asked.
+    // An invalid choice is reported before any daemon is contacted.
     let vendor = ["build", "a:1", "-t", "b:1", "--target", "cce", "--userspace", "vendor"];
     run(rdmaprep().args(vendor).args(["-H", "unix:///nonexistent/docker.sock"]))
         .expect(2)
@@ -448,7 +448,7 @@ fn checks_are_listed_and_explained() {
     }
     insta::assert_snapshot!("explain", run(rdmaprep().args(["explain", "ofed-packages"])).expect(0).stdout);
     run(rdmaprep().args(["explain", "ofed-package"])).expect(2).says("did you mean ofed-packages");
-    run(rdmaprep().args(["explain", "zzzz"])).expect(2).says("rdmaprep check --list shows the checks");
+    run(rdmaprep().args(["explain", "zzzz"])).expect(2).says("rdmaprep check --list lists the checks");
     run(rdmaprep().args(["check", "--list", "--format", "sarif"]))
         .expect(2)
         .says("--list has the formats text and json");

@@ -344,7 +344,7 @@ fn nodes_and_limits(take: &dyn Fn(&str, i32) -> LoopbackReport) {
     let report = take("memlock-low", 4);
     let failure = of_paths(port(&report));
     assert_eq!((failure.step, errno(failure)), (Step::RegMr, Some("ENOMEM")));
-    let summary = "memlock is limited to 65536 B, and 33554432 B are to be registered";
+    let summary = "memlock is limited to 65536 B, but 33554432 B must be registered";
     assert_eq!(cause_of(failure), (CauseId::MemlockLow, summary));
     take("memlock-unlimited", 0);
 }

@@ -177,8 +177,8 @@ fn platforms_and_attestations() {
     run(rdmaprep().args(["inspect", &path])).expect(0).prints("linux/arm64");
     run(rdmaprep().args(["inspect", &path, "--platform", "linux/amd64"]))
         .expect(3)
-        .says("there is no image for linux/amd64")
-        .says("there is: linux/arm64");
+        .says("it has no image for linux/amd64")
+        .says("available: linux/arm64");
 
     let mut riscv = parts.image(&layers, "riscv64", Packing::Plain);
     riscv["platform"].as_object_mut().unwrap().remove("os");
@@ -193,7 +193,7 @@ fn platforms_and_attestations() {
     run(rdmaprep().args(["inspect", &path])).expect(0).prints(&here);
     run(rdmaprep().args(["inspect", &path, "--platform", "linux/s390x"]))
         .expect(3)
-        .says("there is: linux/amd64, linux/arm64, linux/riscv64");
+        .says("available: linux/amd64, linux/arm64, linux/riscv64");
 
     // Only the OCI half of `docker save` has the second platform.
     let index = parts.index(&[amd64.clone(), single_arm.clone()]);
@@ -218,13 +218,13 @@ fn several_images_need_a_selector() {
     let path = format!("oci:{}", dir.path().join("oci").display());
     run(rdmaprep().args(["check", &path]))
         .expect(3)
-        .says("it has several images, say which by adding :NAME")
+        .says("it has several images: choose one by appending :NAME")
         .says("it has: docker.io/example/train:0, docker.io/example/train:1");
     for select in ["1", "example/train:1", "docker.io/example/train:1", good["digest"].as_str().unwrap()] {
         run(rdmaprep().args(["check", &format!("{path}:{select}")])).expect(0).prints(&format!("{path}:{select} ("));
     }
     run(rdmaprep().args(["check", &format!("{path}:0")])).expect(1).prints("NCCL 2.17.1");
-    run(rdmaprep().args(["check", &format!("{path}:2")])).expect(3).says("there is no image \"2\" in it");
+    run(rdmaprep().args(["check", &format!("{path}:2")])).expect(3).says("it has no image \"2\"");
     // The Docker half.
     let mut both = docker_manifest(&parts, &good, "example/train:1");
     both.as_array_mut().unwrap().extend(docker_manifest(&parts, &old, "example/train:0").as_array().unwrap().clone());
@@ -415,7 +415,7 @@ fn a_root_directory() {
         .prints(&format!("rootfs:{path} (no image id)"))
         .prints("unknown  image-config")
         .prints("a root directory has no config");
-    run(rdmaprep().args(["inspect", &path, "--platform", "linux/arm64"])).expect(3).says("there is: linux/amd64");
+    run(rdmaprep().args(["inspect", &path, "--platform", "linux/arm64"])).expect(3).says("available: linux/amd64");
     run(rdmaprep().args(["inspect", &format!("{path}:x")])).expect(2).says("is a root directory");
     run(rdmaprep().args(["inspect", &format!("rootfs:{path}/etc/os-release")])).expect(3).says("opening");
     let empty = dir.path().join("empty");
@@ -545,7 +545,7 @@ fn the_daemon_as_a_source() {
     ran[0].expect(0).prints(&format!("docker-daemon:{name} (sha256:")).prints("layers verified");
     ran[1].expect(0);
     ran[2].expect(0).prints("linux/amd64");
-    ran[3].expect(3).says("there is no image for linux/arm64").says("there is: linux/amd64");
+    ran[3].expect(3).says("it has no image for linux/arm64").says("available: linux/amd64");
     assert_eq!(plain["nccl"], verified["nccl"]);
     assert_eq!(plain["image"]["layers"], verified["image"]["layers"]);
 }

@@ -174,7 +174,7 @@ fn package_files_without_a_network() {
         );
         assert!(policy.contains("Package: libibverbs1\nPin: version 44.1-2\n"), "{policy}");
         assert!(!policy.contains("erdma.list") && !policy.contains("erdma.asc"), "{policy}");
-        assert_eq!(label(&tag, "rdmaprep.packages"), "package files of the build context");
+        assert_eq!(label(&tag, "rdmaprep.packages"), "package files in the build context");
     }
     // What a network would have shown: the same Dockerfile asks for one in no line.
     let out = dir.path().join("out").display().to_string();
@@ -223,7 +223,7 @@ fn dependencies_of_package_files() {
     let from = dir.path().display().to_string();
     let bare = names.unique("bare");
     derive_image(&bare, "FROM rdmaprep-test/debian:12\nRUN sed -i s/^ID=debian/ID=ubuntu/ /usr/lib/os-release\n");
-    run(rdmaprep().args(["render", &bare, "--offline", &from])).expect(2).says("there is no .deb or .rpm file in it");
+    run(rdmaprep().args(["render", &bare, "--offline", &from])).expect(2).says("it contains no .deb or .rpm file");
     some_debs(dir.path(), &["libibverbs1", "ibverbs-providers", "ibverbs-utils"]);
     std::fs::write(dir.path().join("librdmacm1_44.1-2_amd64.deb"), "<html>404</html>").unwrap();
     std::os::unix::fs::symlink("/nowhere/x.deb", dir.path().join("librdmacm1t64_44.1-2_amd64.deb")).unwrap();
@@ -231,14 +231,14 @@ fn dependencies_of_package_files() {
     incomplete
         .expect(2)
         .says("missing: package librdmacm1 or librdmacm1t64")
-        .says("unusable: librdmacm1_44.1-2_amd64.deb: it is no package file")
+        .says("unusable: librdmacm1_44.1-2_amd64.deb: it is not a package file")
         .says("unusable: librdmacm1t64_44.1-2_amd64.deb: reading it: No such file or directory");
     std::fs::remove_file(dir.path().join("librdmacm1t64_44.1-2_amd64.deb")).unwrap();
     some_debs(dir.path(), &["librdmacm1"]);
     let lacking = build(&bare, &tag, &["--target", "ecs", "--offline", &from]);
     lacking
         .expect(2)
-        .says(&format!("{from}: it does not hold what the swap needs"))
+        .says(&format!("{from}: it lacks packages that the swap needs"))
         .says("missing: libnl-3-200 (>= 3.2.7) for")
         .says("(is not in the image)");
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
@@ -324,9 +324,9 @@ fn a_sound_userspace_is_kept() {
         .expect(1)
         .prints("FAIL     rdma-one-build")
         .prints("libibverbs1 is 2307mlnx47-1.2310119 and ibverbs-providers is 44.1-2");
-    build(&mixed, &tag, &["--target", "cce", "--userspace", "keep"])
-        .expect(1)
-        .says("what the image has cannot stay: libibverbs1 is 2307mlnx47-1.2310119 and ibverbs-providers is 44.1-2");
+    build(&mixed, &tag, &["--target", "cce", "--userspace", "keep"]).expect(1).says(
+        "the image's own userspace cannot be kept: libibverbs1 is 2307mlnx47-1.2310119 and ibverbs-providers is 44.1-2",
+    );
 }
 
 /// RoCE: the distribution's own packages in place of OFED's, and where there were none.
@@ -355,7 +355,7 @@ fn the_distributions_own_packages() {
 }
 
 /// A swap to eRDMA's packages is undone, from whatever mirror they came: they, their source, key and pins are the other
-/// fabric's. A source of somebody else's that apt does not take is no reason to give up.
+/// fabric's. A third-party source that apt rejects is not a reason to give up.
 #[test]
 fn a_former_swap_is_undone() {
     if !ubuntu_rig() {
@@ -394,7 +394,7 @@ fn a_former_swap_is_undone() {
         .says("--network host");
     build(&erdma, &tag, &[&on_host[..], &["--package", "perftets"]].concat())
         .expect(4)
-        .says("no repository has a package that was asked for: Unable to locate package perftets")
+        .says("no repository has a requested package: Unable to locate package perftets")
         .says("--package");
     assert!(must("docker", &["images", "-q", &tag]).is_empty());
 }

@@ -78,7 +78,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same with the userspace of MLNX_OFED 23.10, held, with source, key, directory and a program that uses it.
+    /// The image with the userspace of MLNX_OFED 23.10, held, with source, key, directory and a program that uses it.
     pub fn ofed(id: &str, version: &str, codename: &str, rdmacm: &str) -> Fixture {
         let mut fixture = Fixture::plain(id, version, codename, "amd64");
         fixture.rdma_core(OFED_VERSION, rdmacm, &["erdma", "mlx5"]);

@@ -146,7 +146,7 @@ pub fn classic_save(layers: &[Vec<u8>], name: &str) -> Parts {
     parts
 }
 
-/// The same with the containerd store (default of a new engine 29): gzip layers, an index in the index, an attestation.
+/// The archive with the containerd store (default of a new engine 29): gzip layers, an index in the index, an attestation.
 pub fn containerd_save(layers: &[Vec<u8>], name: &str) -> Parts {
     let mut parts = Parts::default();
     let image = parts.image(layers, "amd64", Packing::Gzip);

@@ -259,7 +259,7 @@ impl SysTree {
         SysTree::erdma_host(true)
     }
 
-    /// The same host with `compat_mode=N`.
+    /// That host with `compat_mode=N`.
     pub fn erdma_iwarp() -> SysTree {
         SysTree::erdma_host(false)
     }

@@ -58,12 +58,12 @@ impl Unruly {
         Unruly::serve(parts, image, Box::new(behave), None)
     }
 
-    /// The same behind a token server.
+    /// The registry behind a token server.
     pub fn with_tokens(parts: &Parts, image: &Value, wanted: Option<String>) -> Unruly {
         Unruly::serve(parts, image, Box::new(|_, _| Answer::Right), Some(wanted))
     }
 
-    /// The same, with the blobs on another server.
+    /// The registry with its blobs on another server.
     pub fn redirecting(parts: &Parts, image: &Value, to: String) -> Unruly {
         let behave = move |path: &str, _| match path.contains("/blobs/") {
             true => Answer::Redirect(to.clone()),

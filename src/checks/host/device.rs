@@ -1,4 +1,4 @@
-//! Checks of the devices as a whole: there, as many as should be, in the right mode, with nodes that can be opened.
+//! Checks of the devices as a whole: present, in the expected number and mode, with nodes that can be opened.
 
 use super::{HostSubject, Judged, count, names};
 use crate::checks::Outcome;
@@ -22,7 +22,7 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
     let others: Vec<&Hca> = facts.rdma_devices.iter().collect();
     let summary = match others.as_slice() {
         [] => "no-rdma-hardware: there is no RDMA device".to_owned(),
-        others => format!("no-rdma-hardware: the devices are none of {title}: {}", names(others)),
+        others => format!("no-rdma-hardware: none of the devices belongs to {title}: {}", names(others)),
     };
     let idle: Vec<_> =
         facts.idle_devices.iter().filter(|device| device.vendor_id == subject.target.fabric.pci_vendor).collect();
@@ -34,12 +34,12 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
     let driver = subject.target.fabric.driver;
     let remedy = if idle.is_empty() {
         format!(
-            "no PCI device of vendor {} is there (lspci -d {}:): the instance needs an RDMA interface attached to it",
+            "there is no PCI device of vendor {} (lspci -d {}:): attach an RDMA interface to the instance",
             subject.target.fabric.pci_vendor,
             subject.target.fabric.pci_vendor.trim_start_matches("0x")
         )
     } else {
-        format!("the device is there, and its driver is not: modprobe {driver}; dmesg says why it does not take it")
+        format!("the device exists, but its driver is not loaded: modprobe {driver}; if that fails, see dmesg")
     };
     Ok(Outcome::fail(summary).evidence(lines).remedy(remedy).blame(Fault::Host))
 }
@@ -63,7 +63,7 @@ pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
                 )));
             }
         },
-        (None, None) => return Ok(Outcome::skip("how many there should be was not said (--nics N, --instance TYPE)")),
+        (None, None) => return Ok(Outcome::skip("the expected number is not given (--nics N, --instance TYPE)")),
     };
     let own = subject.own();
     let lines = own.iter().map(|device| match &device.pci_address {
@@ -71,12 +71,12 @@ pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
         None => device.name.clone(),
     });
     let idle = subject.facts.idle_devices.iter().filter(|device| device.vendor_id == subject.target.fabric.pci_vendor);
-    let idle = idle.map(|device| format!("PCI {}: no RDMA device is made of it", device.pci_address));
+    let idle = idle.map(|device| format!("PCI {}: it has no RDMA device", device.pci_address));
     let title = subject.target.fabric.title;
     Ok(judge_nic_count(title, own.len(), expected, of_type.as_deref(), lines.chain(idle)))
 }
 
-/// Of a fabric's devices, those found and those expected; `of_type`: which instance type has so many, and by what document.
+/// Compares found and expected devices of a fabric; `of_type`: the instance type with that many, and the document.
 pub fn judge_nic_count(
     title: &str,
     found: usize,
@@ -90,16 +90,18 @@ pub fn judge_nic_count(
     }
     let because = of_type.map(|of| format!(", as {of}")).unwrap_or_default();
     let remedy = match u32::try_from(found).is_ok_and(|found| found < expected) {
-        true => "compare with EriQuantity of the instance type (DescribeInstanceTypes), and attach what is missing",
-        false => "there are more than that: look whether the host is of another type, or a device is not for the job",
+        true => "compare with the instance type's EriQuantity (DescribeInstanceTypes), and attach what is missing",
+        false => {
+            "there are more than expected: check whether the host is of another type, or a device is not for the job"
+        }
     };
-    Outcome::fail(format!("{said}, and {expected} should be there{because}"))
+    Outcome::fail(format!("{said}, but {expected} are expected{because}"))
         .evidence(lines)
         .remedy(remedy)
         .blame(Fault::Host)
 }
 
-/// Whether a device speaks iWARP, which NCCL cannot use, though it lists the device as RoCE. `None`: nothing says.
+/// Whether a device speaks iWARP, which NCCL cannot use, though it lists the device as RoCE. `None`: unknown.
 pub fn is_iwarp(device: &Hca) -> Option<bool> {
     match (device.transport, device.compat_mode) {
         (Some(Transport::Iwarp), _) => Some(true),
@@ -113,7 +115,7 @@ pub fn is_iwarp(device: &Hca) -> Option<bool> {
     }
 }
 
-/// What says in which mode a device is.
+/// The evidence for a device's mode.
 fn say_mode(device: &Hca) -> String {
     let mut parts = Vec::new();
     if let Some(compat) = device.compat_mode {
@@ -147,7 +149,7 @@ pub fn driver_mode(subject: &HostSubject<'_>) -> Judged {
     }
     let unclear: Vec<&Hca> = own.iter().copied().filter(|device| is_iwarp(device).is_none()).collect();
     if !unclear.is_empty() {
-        return Err(Outcome::unknown(format!("neither node type nor GID table say the mode of {}", names(&unclear))));
+        return Err(Outcome::unknown(format!("neither node type nor GID table shows the mode of {}", names(&unclear))));
     }
     Ok(Outcome::pass("every device speaks InfiniBand's transport, not iWARP").evidence(lines()))
 }
@@ -169,7 +171,7 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
     let nodes = || own.iter().filter_map(|device| Some((device, device.uverbs.as_ref()?)));
     let lines = nodes().map(|(device, node)| match (&node.error, node.access) {
         (Some(error), _) => format!("{}: {}: {error}", device.name, node.path),
-        (None, Access::Absent) => format!("{}: {} is not there", device.name, node.path),
+        (None, Access::Absent) => format!("{}: {} does not exist", device.name, node.path),
         (None, _) => format!("{}: {}", device.name, node.path),
     });
     let lines: Vec<String> = lines.collect();
@@ -178,7 +180,7 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
         let paths: Vec<String> = nodes().map(|(_, node)| format!("--device {}", node.path)).collect();
         let why = match &node.error {
             Some(error) => format!("cannot be opened: {error}"),
-            None => "is not there".to_owned(),
+            None => "does not exist".to_owned(),
         };
         return Ok(Outcome::fail(format!("device-not-permitted: {} has {}, which {why}", device.name, node.path))
             .evidence(lines)
@@ -192,10 +194,10 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
         return Err(Outcome::unknown("the captured tree has no /dev"));
     }
     if nodes().any(|(_, node)| node.access == Access::NotTried) {
-        return Ok(Outcome::skip("every device has its node; those of a captured tree are not opened").evidence(lines));
+        return Ok(Outcome::skip("every device has its node; nodes in a captured tree are not opened").evidence(lines));
     }
     if let Some(cm) = subject.facts.rdma_cm.as_ref().filter(|cm| cm.access != Access::Opened) {
-        return Ok(Outcome::warn(format!("every device can be opened, and {} cannot: librdmacm needs it", cm.path))
+        return Ok(Outcome::warn(format!("every device can be opened, but {} cannot: librdmacm needs it", cm.path))
             .evidence(cm.error.iter().cloned())
             .remedy("docker run --device /dev/infiniband/rdma_cm; on a host: modprobe rdma_ucm")
             .blame(Fault::Host));
@@ -209,7 +211,7 @@ pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
         Err(skip) => return Ok(skip),
     };
     let Some(probe) = &subject.facts.verbs else {
-        return Ok(Outcome::skip("libibverbs is not asked about a captured tree"));
+        return Ok(Outcome::skip("libibverbs is not called for a captured tree"));
     };
     let remedy =
         "install the vendor's libibverbs and providers here; containers bring their own (rdmaprep check IMAGE)";
@@ -274,7 +276,7 @@ pub fn hca_names(subject: &HostSubject<'_>) -> Judged {
     if refused.len() == ports.len() {
         let names = all.join(",");
         return Ok(Outcome::fail(format!(
-            "hca-filter-matches-nothing: the target sets NCCL_IB_HCA={preset}, and the devices are called {names}: NCCL would use sockets"
+            "hca-filter-matches-nothing: the target sets NCCL_IB_HCA={preset}, but the devices are named {names}: NCCL would use sockets"
         ))
         .remedy(remedy.as_str())
         .blame(Fault::Job));
@@ -320,14 +322,14 @@ mod tests {
         };
         expect(&of(&good(), Some(2)), Pass, None, &[]);
         expect(&of(&good(), None), Skip, None, &["--nics"]);
-        expect(&of(&good(), Some(4)), Fail, Some(Host), &["2 devices", "4 should be there", "EriQuantity"]);
-        expect(&of(&good(), Some(1)), Fail, Some(Host), &["2 devices", "1 should be there", "of another type"]);
+        expect(&of(&good(), Some(4)), Fail, Some(Host), &["2 devices", "4 are expected", "EriQuantity"]);
+        expect(&of(&good(), Some(1)), Fail, Some(Host), &["2 devices", "1 are expected", "of another type"]);
         let mut facts = good();
         facts.rdma_devices.clear();
         expect(&of(&facts, Some(2)), Fail, Some(Host), &["0 devices"]);
     }
 
-    /// Case D05: the host is at fault, and another GID index is no remedy.
+    /// Case D05: the host is at fault, and another GID index does not help.
     #[test]
     fn case_d05_erdma_in_iwarp_mode() {
         let facts = load_captured(SysTree::erdma_iwarp().root());
@@ -381,7 +383,12 @@ mod tests {
         expect(&found(&facts, "host-uverbs"), Fail, Some(Host), &words);
         let tree = SysTree::erdma();
         tree.remove("dev/infiniband/uverbs0");
-        expect(&found(&load_captured(tree.root()), "host-uverbs"), Fail, Some(Host), &["uverbs0, which is not there"]);
+        expect(
+            &found(&load_captured(tree.root()), "host-uverbs"),
+            Fail,
+            Some(Host),
+            &["uverbs0, which does not exist"],
+        );
         tree.remove("dev");
         expect(&found(&load_captured(tree.root()), "host-uverbs"), Unknown, None, &["no /dev"]);
         tree.remove("sys/class/infiniband_verbs");

@@ -1,4 +1,4 @@
-//! A host's devices → findings. As with images, a check reads facts and says what it found.
+//! A host's devices → findings. As with images, a check reads facts and reports what it found.
 //!
 //! [`REGISTRY`] holds every check. [`crate::fabric::Fabric::drives`] says whose a device is.
 
@@ -15,18 +15,18 @@ use super::{Finding, Outcome};
 use crate::facts::devices::{DeviceFacts, Hca, HcaPort};
 use crate::targets::{ChosenInstance, Target};
 
-/// What a check of a host looks at.
+/// The input of a host check.
 #[derive(Clone, Copy)]
 pub struct HostSubject<'a> {
     pub facts: &'a DeviceFacts,
     pub target: &'a Target,
-    /// How many devices of the fabric the instance should have; `None`: not said.
+    /// Expected number of the fabric's devices; `None`: not given.
     pub nics: Option<u32>,
-    /// The host's instance type, which has a number of its own.
+    /// The host's instance type, which has its own number.
     pub instance: Option<ChosenInstance>,
 }
 
-/// Result of a check; `Err`: the facts do not tell.
+/// Result of a check; `Err`: the facts do not decide.
 type Judged = Result<Outcome, Outcome>;
 
 /// Runs every check of a host.
@@ -61,7 +61,7 @@ impl<'a> HostSubject<'a> {
     fn some_own(&self) -> Result<Vec<&'a Hca>, Outcome> {
         let own = self.own();
         if own.is_empty() {
-            return Err(Outcome::skip(format!("there is no device of {}", self.target.fabric.title)));
+            return Err(Outcome::skip(format!("there is no {} device", self.target.fabric.title)));
         }
         Ok(own)
     }
@@ -72,7 +72,8 @@ impl<'a> HostSubject<'a> {
         Ok(own.into_iter().flat_map(|device| device.ports.iter().map(move |port| (device, port))).collect())
     }
 
-    /// Ports that a job could use: on Ethernet, of devices that speak RoCE. Down or not: what is wrong besides is said at once.
+    /// Ports that a job could use: on Ethernet, of devices that speak RoCE. Ports that are down are included, so that all
+    /// problems are reported at once.
     fn roce_ports(&self) -> Result<Vec<(&'a Hca, &'a HcaPort)>, Outcome> {
         let mut ports = self.ports()?;
         if ports.iter().all(|(_, port)| port.is_infiniband()) {
@@ -80,7 +81,7 @@ impl<'a> HostSubject<'a> {
         }
         ports.retain(|(device, port)| !port.is_infiniband() && device::is_iwarp(device) != Some(true));
         if ports.is_empty() {
-            return Err(Outcome::skip("in iWARP mode there is none to choose; see host-driver-mode"));
+            return Err(Outcome::skip("in iWARP mode there is nothing to choose; see host-driver-mode"));
         }
         Ok(ports)
     }
@@ -127,7 +128,7 @@ pub mod testing {
         findings(facts, target, None).into_iter().find(|finding| finding.check == check).unwrap()
     }
 
-    /// The same for PAI-DLC.
+    /// The finding of one check for PAI-DLC.
     pub fn found(facts: &DeviceFacts, check: &str) -> Finding {
         found_for(facts, check, "pai-dlc")
     }
@@ -145,10 +146,10 @@ pub mod testing {
         }
     }
 
-    /// Case D18's twin: nothing there is one failure, and no more.
+    /// Case D18's twin: no device at all is exactly one failure.
     #[test]
     fn a_host_without_devices_fails_once() {
-        for (tree, words) in [(SysTree::plain(), "no RDMA device"), (SysTree::mlx5(), "none of Alibaba eRDMA")] {
+        for (tree, words) in [(SysTree::plain(), "no RDMA device"), (SysTree::mlx5(), "belongs to Alibaba eRDMA")] {
             let findings = findings(&load_captured(tree.root()), "pai-dlc", None);
             let failed: Vec<_> = findings.iter().filter(|f| f.status == Status::Fail).collect();
             assert_eq!(failed.len(), 1, "{failed:#?}");
@@ -157,7 +158,7 @@ pub mod testing {
         }
     }
 
-    /// Who is to blame is said of what is wrong, and the image never is.
+    /// Every problem has someone to blame, and it is never the image.
     #[test]
     fn blame_is_never_the_image_s() {
         let trees = [SysTree::plain(), SysTree::erdma(), SysTree::erdma_iwarp(), SysTree::bond(), SysTree::soft_roce()];

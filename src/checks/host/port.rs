@@ -9,7 +9,7 @@ use crate::facts::devices::{Gid, Hca, HcaPort, Maker};
 /// without (Alibaba Cloud help, ECS, "Use eRDMA on GPU instances", read 2026-11).
 const LL128_MTUS: [u32; 2] = [8500, 1400];
 
-/// NCCL passes ports that are not active over without a word.
+/// NCCL silently skips ports that are not active.
 pub fn states(subject: &HostSubject<'_>) -> Judged {
     let ports = match subject.ports() {
         Ok(ports) => ports,
@@ -22,7 +22,7 @@ pub fn states(subject: &HostSubject<'_>) -> Judged {
     if let Some((device, port)) = down.first() {
         let state = port.state.as_deref().unwrap_or_default();
         let summary = format!("port-down: {} is {state}", say_port(device, port));
-        // With what is left a job runs, and slower.
+        // A job runs on the remaining ports, but slower.
         let outcome = if down.len() == ports.len() { Outcome::fail(summary) } else { Outcome::warn(summary) };
         let interface = port.netdev.as_ref().map_or("ETH", |netdev| netdev.name.as_str());
         return Ok(outcome
@@ -86,7 +86,7 @@ pub fn gids(subject: &HostSubject<'_>) -> Judged {
         .iter()
         .filter_map(|(device, port)| Some(format!("{}: {}", device.name, port.nccl_gid.as_ref()?.index)))
         .collect();
-    Ok(Outcome::pass(format!("every port has a RoCE v2 GID with an address; NCCL takes {}", indices.join(", ")))
+    Ok(Outcome::pass(format!("every port has a RoCE v2 GID with an address; NCCL uses {}", indices.join(", ")))
         .evidence(lines()))
 }
 
@@ -95,23 +95,23 @@ fn first_routable(port: &HcaPort) -> Option<&Gid> {
     routable().find(|gid| gid.ipv4.is_some()).or_else(|| routable().next())
 }
 
-/// A port on which no GID is of use.
+/// A port without a usable GID.
 fn no_routable(device: &Hca, port: &HcaPort) -> Option<Judged> {
     if first_routable(port).is_some() {
         return None;
     }
     let name = say_port(device, port);
     if port.gids.iter().any(|gid| gid.kind.is_none() && !gid.is_link_local) {
-        return Some(Err(Outcome::unknown(format!("the kernel does not say of which type the GIDs of {name} are"))));
+        return Some(Err(Outcome::unknown(format!("the kernel does not report the type of the GIDs of {name}"))));
     }
     let interface = port.netdev.as_ref().map_or("ETH", |netdev| netdev.name.as_str());
     let what = match port.gids.iter().find(|gid| !gid.is_link_local) {
-        Some(gid) => format!("{name} has {} and no RoCE v2", Gid::describe(Some(gid))),
+        Some(gid) => format!("{name} has {} but no RoCE v2", Gid::describe(Some(gid))),
         None => format!("{name} has no GID with an address"),
     };
     Some(Ok(Outcome::fail(format!("gid-unroutable: {what}"))
         .remedy(format!(
-            "on the host: give {interface} an IPv4 address (dhclient {interface}); the kernel makes the GID of it"
+            "on the host: give {interface} an IPv4 address (dhclient {interface}); the kernel derives the GID from it"
         ))
         .blame(Fault::Host)))
 }
@@ -164,7 +164,7 @@ pub fn mtu(subject: &HostSubject<'_>) -> Judged {
         let interface = port.netdev.as_ref().map_or("ETH", |netdev| netdev.name.as_str());
         let [jumbo, plain] = LL128_MTUS;
         return Ok(Outcome::fail(format!(
-            "{}: NCCL's LL128 gives wrong data over eRDMA unless it is {jumbo} with jumbo frames, or {plain} without",
+            "{}: NCCL's LL128 corrupts data over eRDMA unless it is {jumbo} with jumbo frames, or {plain} without",
             say(device, port)
         ))
         .evidence(lines)
@@ -178,12 +178,10 @@ pub fn mtu(subject: &HostSubject<'_>) -> Judged {
     }
     let first = mtu(ports[0].1);
     if ports.iter().any(|(_, port)| mtu(port) != first) {
-        return Ok(Outcome::warn(
-            "the interfaces have different MTUs: a job takes the smaller one between two of them",
-        )
-        .evidence(lines)
-        .remedy("on the host: give all of them the same MTU, that of the network")
-        .blame(Fault::Host));
+        return Ok(Outcome::warn("the interfaces have different MTUs: between two of them a job uses the smaller one")
+            .evidence(lines)
+            .remedy("on the host: give all of them the same MTU, that of the network")
+            .blame(Fault::Host));
     }
     Ok(Outcome::pass(say(ports[0].0, ports[0].1)).evidence(lines))
 }
@@ -196,12 +194,12 @@ pub fn pkey(subject: &HostSubject<'_>) -> Judged {
     };
     ports.retain(|(_, port)| port.is_infiniband());
     if ports.is_empty() {
-        return Ok(Outcome::skip("partitions are InfiniBand's, and the link layer is not"));
+        return Ok(Outcome::skip("partitions exist only on InfiniBand, which the link layer is not"));
     }
     if let Some((device, port)) = ports.iter().find(|(_, port)| port.pkeys.is_empty()) {
         return Err(Outcome::unknown(format!("the partition keys of {} cannot be read", say_port(device, port))));
     }
-    // The top bit says full membership; 0x7fff is the default partition as a limited member.
+    // The top bit means full membership; 0x7fff is the default partition as a limited member.
     let wrong = ports.iter().find(|(_, port)| port.pkeys.get(&0).is_none_or(|key| key != "0xffff"));
     let Some((device, port)) = wrong else {
         return Ok(Outcome::pass("partition key 0, which NCCL uses, is the default partition's"));
@@ -211,11 +209,9 @@ pub fn pkey(subject: &HostSubject<'_>) -> Judged {
     let default = port.pkeys.iter().find(|(_, key)| *key == "0xffff").map(|(index, _)| *index);
     let remedy = match default {
         Some(index) => {
-            format!("where jobs time out with status 12: NCCL_IB_PKEY={index}, if the others are in that partition")
+            format!("if jobs time out with status 12: NCCL_IB_PKEY={index}, if the others are in that partition")
         }
-        None => {
-            "where jobs time out with status 12: NCCL_IB_PKEY=INDEX of the partition that the other hosts are in".into()
-        }
+        None => "if jobs time out with status 12: NCCL_IB_PKEY=INDEX of the other hosts' partition".into(),
     };
     Ok(Outcome::warn(format!("{} has partition key {first} at index 0, which NCCL uses", say_port(device, port)))
         .evidence(keys)
@@ -232,7 +228,7 @@ mod tests {
 
     const PORT: &str = "sys/class/infiniband/erdma_1/ports/1";
 
-    /// Case D18: a port that is down is not hardware that is missing.
+    /// Case D18: a port that is down is not missing hardware.
     #[test]
     fn case_d18_ports_that_are_down() {
         expect(
@@ -261,7 +257,7 @@ mod tests {
     /// Case D08: the preset's index is right only if the table says so; the right one is proposed.
     #[test]
     fn case_d08_the_index_that_the_target_sets() {
-        let words = ["NCCL takes erdma_0: 1, erdma_1: 1", "NCCL takes 1 (RoCE v2, 172.16.15.237); usable: 1"];
+        let words = ["NCCL uses erdma_0: 1, erdma_1: 1", "NCCL takes 1 (RoCE v2, 172.16.15.237); usable: 1"];
         expect(&found(&good(), "host-gid"), Pass, None, &words);
         // The table of the case, on a device of the fabric.
         let (local, mapped) = ("fe80:0000:0000:0000:0216:3eff:fe16:58b6", "0000:0000:0000:0000:0000:ffff:ac10:0fee");
@@ -283,7 +279,7 @@ mod tests {
         expect(&found(&facts, "host-gid"), Fail, Some(Job), &words);
         // Without the preset NCCL finds it.
         expect(&found_for(&facts, "host-gid", "ecs"), Pass, None, &["erdma_0: 3, erdma_1: 3"]);
-        // Another index on each device.
+        // A different index on each device.
         let tree = SysTree::erdma();
         tree.gid(PORT, 1, local, "RoCE v2", "eth2").gid(PORT, 2, mapped, "RoCE v2", "eth2");
         let words = ["on erdma_1 port 1 is RoCE v2, link-local", "NCCL_IB_GID_INDEX=-1"];
@@ -302,11 +298,11 @@ mod tests {
             &found(&load_captured(tree.root()), "host-gid"),
             Fail,
             Some(Host),
-            &["RoCE v1, 172.16.15.238 and no RoCE v2"],
+            &["RoCE v1, 172.16.15.238 but no RoCE v2"],
         );
         tree.remove(&format!("{PORT}/gid_attrs/types/1"));
         expect(&found(&load_captured(tree.root()), "host-gid"), Unknown, None, &["erdma_1 port 1"]);
-        // IPv6 alone: there is one, and NCCL passes it over.
+        // IPv6 alone: NCCL skips it.
         let tree = SysTree::mlx5();
         for (index, kind) in [(2, "IB/RoCE v1"), (3, "RoCE v2")] {
             tree.gid(&SysTree::port_of("mlx5_3"), index, "2001:0db8:0000:0000:0000:0000:0000:0007", kind, "eth3");

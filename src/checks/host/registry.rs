@@ -1,4 +1,4 @@
-//! The checks of a host and what is to be known of each, in the order of reports.
+//! The checks of a host with their documentation, in the order of reports.
 
 use super::super::Severity::{Advice, Required};
 use super::super::registry::{Check, Judge::Host};
@@ -12,8 +12,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The host has RDMA devices of the target's fabric.",
         needs: &["rdma_devices", "idle_devices"],
-        why: "Without one every job goes over TCP. Devices are known by PCI vendor or driver: udev may give them any name.",
-        remedy: "Attach an RDMA interface to the instance; modprobe its driver where the PCI device is there.",
+        why: "Without one every job goes over TCP. Devices are recognised by PCI vendor or driver: udev may give them any name.",
+        remedy: "Attach an RDMA interface to the instance; if the PCI device exists, modprobe its driver.",
         source: "Alibaba Cloud help, ACK, \"GDR on eRDMA\" (rocep26s0); NVIDIA/nccl, src/transport/net_ib.cc (No device found)",
         run: Host(device::devices),
     },
@@ -21,10 +21,10 @@ pub static REGISTRY: &[Check] = &[
         id: "host-nic-count",
         severity: Required,
         exceptions: &[],
-        about: "There are as many devices of the fabric as were asked for with --nics, or as the type of --instance has.",
+        about: "The number of the fabric's devices is that of --nics, or of the --instance type.",
         needs: &["rdma_devices", "idle_devices"],
         why: "A host that lacks one has a fraction of the bandwidth, and a job whose hosts differ may hang.",
-        remedy: "Attach what is missing; the type's EriQuantity says how many there can be.",
+        remedy: "Attach what is missing; the type's EriQuantity is the possible number.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (devices per type); NVIDIA/nccl issue 2428",
         run: Host(device::nic_count),
     },
@@ -32,9 +32,9 @@ pub static REGISTRY: &[Check] = &[
         id: "host-driver-mode",
         severity: Required,
         exceptions: &[],
-        about: "The devices speak InfiniBand's transport and not iWARP.",
+        about: "The devices speak InfiniBand's transport, not iWARP.",
         needs: &["rdma_devices", "modules"],
-        why: "The eRDMA driver makes iWARP devices with compat_mode=N: NCCL lists them as RoCE and then fails with EINVAL in \
+        why: "With compat_mode=N the eRDMA driver creates iWARP devices: NCCL lists them as RoCE and then fails with EINVAL in \
               ibv_modify_qp. No GID index helps.",
         remedy: "Load the driver with compat_mode=Y; in ACK, preferDriver ofed or compat.",
         source: "alibaba/elastic-rdma-drivers 0.2.37, kernel/src/erdma_main.c and erdma_verbs.c; kvcache-ai/Mooncake issue 53",
@@ -46,7 +46,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The ports of the devices are active.",
         needs: &["rdma_devices"],
-        why: "NCCL passes ports that are not active over without a word. With none left a job goes over TCP; with some, it is \
+        why: "NCCL silently skips ports that are not active. With none left a job goes over TCP; with some, it is \
               slower, which is a warning.",
         remedy: "Bring the port's interface up and give it an address.",
         source: "NVIDIA/nccl, src/transport/net_ib.cc (IBV_PORT_ACTIVE)",
@@ -56,10 +56,10 @@ pub static REGISTRY: &[Check] = &[
         id: "host-gid",
         severity: Required,
         exceptions: &[],
-        about: "Every port has a RoCE v2 GID with an address, and NCCL takes that one.",
+        about: "Every port has a RoCE v2 GID with an address, and NCCL uses it.",
         needs: &["rdma_devices"],
-        why: "With a link-local GID, or one of RoCE v1, two hosts of different networks cannot talk: the job ends in a time-out \
-              (status 12). From 2.21 on NCCL looks for the right one; an index that the target sets is taken as it is.",
+        why: "With a link-local or RoCE v1 GID, hosts on different networks cannot talk: the job ends in a time-out \
+              (status 12). From 2.21 on NCCL looks for the right one; an index that the target sets is used as is.",
         remedy: "Give the interface an IPv4 address; set NCCL_IB_GID_INDEX to the index that the finding names.",
         source: "NVIDIA/nccl 2.21.5 to 2.30.7, ncclIbGetGidIndex and ncclUpdateGidIndex; NVIDIA/nccl issues 426, 769 and 1131",
         run: Host(port::gids),
@@ -82,8 +82,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The interfaces have an MTU with which NCCL's protocols work on the fabric.",
         needs: &["rdma_devices"],
-        why: "LL128 rests on 128 bytes arriving in one piece. Over eRDMA they do with an MTU of 8500 (jumbo frames) or 1400, \
-              and with others a job computes with wrong data.",
+        why: "LL128 relies on 128 bytes arriving in one piece. Over eRDMA they do with an MTU of 8500 (jumbo frames) or 1400; \
+              with any other, a job computes with wrong data.",
         remedy: "Set the MTU of the interface; or NCCL_PROTO=^LL128 in the job.",
         source: "Alibaba Cloud help, ECS, \"Use eRDMA on GPU instances\", read 2026-11",
         run: Host(port::mtu),
@@ -94,7 +94,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "Every device has a node in /dev/infiniband that can be opened.",
         needs: &["rdma_devices", "rdma_cm"],
-        why: "A device that sysfs shows and nobody may open is one that NCCL cannot use; where only some can be opened, ranks \
+        why: "NCCL cannot use a device that sysfs shows but nobody may open; if only some can be opened, ranks \
               see different devices and may hang.",
         remedy: "docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/rdma_cm; modprobe ib_uverbs on the host.",
         source: "NVIDIA/nccl issues 451 and 2428; Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
@@ -106,7 +106,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "libibverbs lists the devices and opens them.",
         needs: &["verbs", "rdma_devices"],
-        why: "It is what programs on the host itself use. Containers bring their own, which `rdmaprep check` judges.",
+        why: "Programs on the host itself use it. Containers bring their own, which `rdmaprep check` judges.",
         remedy: "Install the vendor's libibverbs1 and ibverbs-providers on the host.",
         source: "linux-rdma/rdma-core, libibverbs/init.c",
         run: Host(device::libibverbs),
@@ -117,8 +117,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "A process may lock as much memory as RDMA needs.",
         needs: &["limits"],
-        why: "Registering buffers fails with `Cannot allocate memory` under a finite limit. The limit of a container is its \
-              engine's, and that of this process is a hint.",
+        why: "Registering buffers fails with `Cannot allocate memory` under a finite limit. A container's limit comes from its \
+              engine; that of this process is a hint.",
         remedy: "docker run --ulimit memlock=-1; LimitMEMLOCK=infinity of containerd.",
         source: "NVIDIA/nccl-tests issue 206; microsoft/mscclpp issue 335; NVIDIA/nccl issues 380 and 1129",
         run: Host(system::memlock),
@@ -140,7 +140,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The driver's parameters are those that the vendor sets.",
         needs: &["modules", "rdma_devices"],
-        why: "Congestion control decides what bandwidth is left when many hosts send to one.",
+        why: "Congestion control determines the bandwidth left when many hosts send to one.",
         remedy: "options erdma compat_mode=Y default_cc=4 in /etc/modprobe.d/erdma.conf",
         source: "Alibaba Cloud help, ECS, \"eRDMA usage\" (installer 1.5.7), read 2026-11; alibaba/elastic-rdma-drivers 0.2.37",
         run: Host(system::parameters),
@@ -151,8 +151,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "On InfiniBand, partition key 0 is the default partition's.",
         needs: &["rdma_devices"],
-        why: "NCCL uses index 0 unless NCCL_IB_PKEY says otherwise; hosts of different partitions cannot talk.",
-        remedy: "NCCL_IB_PKEY=INDEX, by the table of the port.",
+        why: "NCCL uses index 0 unless NCCL_IB_PKEY says otherwise; hosts in different partitions cannot talk.",
+        remedy: "NCCL_IB_PKEY=INDEX, from the port's table.",
         source: "NVIDIA/nccl issue 1323; NVIDIA/nvshmem issue 82",
         run: Host(port::pkey),
     },

@@ -1,4 +1,4 @@
-//! Checks of what the devices need of the rest of the host: locked memory, peer memory, parameters of drivers.
+//! Checks of what the devices need from the rest of the host: locked memory, peer memory, parameters of drivers.
 
 use super::{HostSubject, Judged};
 use crate::checks::Outcome;
@@ -13,10 +13,10 @@ pub fn memlock(subject: &HostSubject<'_>) -> Judged {
     match limits.memlock_bytes {
         None => Ok(Outcome::pass("locked memory is unlimited")),
         Some(_) if limits.can_lock_memory => {
-            Ok(Outcome::pass("CAP_IPC_LOCK: the limit of locked memory does not count"))
+            Ok(Outcome::pass("CAP_IPC_LOCK: the limit of locked memory does not apply"))
         }
         Some(bytes) => Ok(Outcome::warn(format!(
-            "memlock-low: a process here may lock {}; RDMA locks all of its buffers",
+            "memlock-low: a process here may lock only {}; RDMA locks all of its buffers",
             Bytes(bytes)
         ))
         .remedy(
@@ -53,7 +53,7 @@ pub fn peer_memory(subject: &HostSubject<'_>) -> Judged {
 
 /// Congestion control of eRDMA by number (elastic-rdma-drivers, `kernel/src/erdma_hw.h`).
 const CONGESTION_CONTROLS: [&str; 5] = ["NEWRENO", "CUBIC", "HPCC_RTT", "HPCC_ECN", "MPCC"];
-/// The one that the vendor's installer sets in compat mode since 1.5.7 (Alibaba Cloud help, "eRDMA usage", read 2026-11).
+/// The value that the vendor's installer sets in compat mode since 1.5.7 (Alibaba Cloud help, "eRDMA usage", read 2026-11).
 const MPCC: usize = 4;
 
 pub fn parameters(subject: &HostSubject<'_>) -> Judged {
@@ -80,10 +80,10 @@ pub fn parameters(subject: &HostSubject<'_>) -> Judged {
             let name = CONGESTION_CONTROLS.get(other).copied().unwrap_or("unknown");
             Ok(Outcome::warn(format!("default_cc={other} ({name}): the vendor sets 4 (MPCC) for compat mode"))
                 .evidence(lines)
-                .remedy("on the host: options erdma compat_mode=Y default_cc=4 in /etc/modprobe.d/erdma.conf, and load the module anew")
+                .remedy("on the host: options erdma compat_mode=Y default_cc=4 in /etc/modprobe.d/erdma.conf, and reload the module")
                 .blame(Fault::Host))
         }
-        None => Err(Outcome::unknown(format!("default_cc={value} is no number"))),
+        None => Err(Outcome::unknown(format!("default_cc={value} is not a number"))),
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
             ("-1", Pass, None, "left to the device"),
             ("1", Warn, Some(Host), "default_cc=1 (CUBIC)"),
             ("9", Warn, Some(Host), "unknown"),
-            ("x", Unknown, None, "no number"),
+            ("x", Unknown, None, "not a number"),
         ] {
             tree.file(at, format!("{value}\n"));
             expect(&found(&load_captured(tree.root()), "host-parameters"), status, blame, &[words]);

@@ -1,16 +1,16 @@
-//! A run's bandwidth at its largest size beside what a document reports for the type, and beside what its NICs can carry.
+//! A run's bandwidth at its largest size, compared with what a document reports for the type and with what its NICs can carry.
 //!
-//! A figure of two hosts is no measure for one host: there the ranks meet over NVLink, or over a NIC's way back to itself.
+//! A figure for two hosts does not apply to one host: there the ranks communicate over NVLink, or over a NIC's loopback.
 
 use super::{InstanceSubject, Measured, say_size};
 use crate::checks::Outcome;
 use crate::diagnosis::Fault;
 use crate::targets::{Baseline, BaselineRow, Comparison, Measurement, all_baselines, compare};
 
-/// From this part of a document's figure on a run is as good: the two figures that the vendor publishes for 2 × 8 ranks at
+/// From this fraction of a document's figure on a run passes: the two figures that the vendor publishes for 2 × 8 ranks at
 /// 1 GiB (14.51 and 12.74 GB/s) differ by 12 % between themselves.
 pub const WARN_BELOW: f64 = 0.85;
-/// Below this part it is not slow but lacks something: with one of two NICs gone half is left, and 12 % more of that (as the
+/// Below this fraction something is missing: with one of two NICs gone half is left, and 12 % more of that (as the
 /// two figures differ) is 0.56.
 pub const FAIL_BELOW: f64 = 0.6;
 
@@ -27,7 +27,7 @@ pub fn bandwidth(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let layout = measured.layout;
     Some(match compare(subject.chosen.instance, measured) {
         Comparison::NoBaseline => {
-            Outcome::skip(format!("no baseline for {layout} of {name}: no document reports a bandwidth of this type"))
+            Outcome::skip(format!("no baseline for {layout} of {name}: no document reports a bandwidth for this type"))
                 .evidence(all_baselines().filter(|baseline| baseline.instance.is_none()).map(say_unnamed))
         }
         Comparison::OtherLayout(others) => {
@@ -36,7 +36,7 @@ pub fn bandwidth(subject: &InstanceSubject<'_>) -> Option<Outcome> {
                 .evidence(others.iter().map(|baseline| format!("source: {}", baseline.source.say())))
         }
         Comparison::TooSmall { baseline, least_bytes } => Outcome::skip(format!(
-            "the largest size, {}, is too small to compare with the baseline of {name}: from {} on bandwidth decides",
+            "the largest size, {}, is too small to compare with the baseline of {name}: bandwidth dominates from {} on",
             say_size(measured.size_bytes),
             say_size(least_bytes)
         ))
@@ -49,7 +49,7 @@ pub fn bandwidth(subject: &InstanceSubject<'_>) -> Option<Outcome> {
 fn say_unnamed(baseline: &Baseline) -> String {
     let best = baseline.rows.last().map_or(0.0, |row| row.out_of_place.busbw_gb_per_s);
     let (layout, source) = (baseline.layout(), baseline.source.say());
-    format!("{best} GB/s for {layout} on a type that the source does not name says nothing of this one: {source}")
+    format!("{best} GB/s for {layout} on a type that the source does not name says nothing about this one: {source}")
 }
 
 fn judge(measured: &Measurement, baseline: &Baseline, row: &BaselineRow, ratio: f64) -> Outcome {
@@ -58,7 +58,7 @@ fn judge(measured: &Measurement, baseline: &Baseline, row: &BaselineRow, ratio: 
         None => format!("{:.2} GB/s", measured.busbw_gb_per_s),
     };
     let summary = format!(
-        "bus bandwidth at {}: {halves}; {:.0} % of the {:.2} and {:.2} GB/s that are reported for {} of {}",
+        "bus bandwidth at {}: {halves}; {:.0} % of the {:.2} and {:.2} GB/s reported for {} of {}",
         say_size(measured.size_bytes),
         // Never rounded up over a threshold.
         (ratio * 100.0).floor(),
@@ -81,7 +81,7 @@ fn judge(measured: &Measurement, baseline: &Baseline, row: &BaselineRow, ratio: 
         format!("there: {} at {}, {}", baseline.command, say_size(row.size_bytes), baseline.settings_text()),
         format!("there: {}", baseline.software),
         format!(
-            "from {:.0} % on it passes (the vendor's own two figures differ by 12 %), below {:.0} % it fails (half is what \
+            "it passes from {:.0} % on (the vendor's own two figures differ by 12 %) and fails below {:.0} % (half is what \
              one of two NICs leaves)",
             WARN_BELOW * 100.0,
             FAIL_BELOW * 100.0
@@ -157,7 +157,7 @@ mod tests {
         let at = |busbw| found(EBMGN8V, &measured(2, 8, 1 << 30, busbw), "instance-bandwidth");
         let words = [
             "bus bandwidth at 1 GiB: 14.50 GB/s",
-            "99 % of the 14.51 and 14.50 GB/s that are reported for 2 × 8 ranks of ecs.ebmgn8v.48xlarge",
+            "99 % of the 14.51 and 14.50 GB/s reported for 2 × 8 ranks of ecs.ebmgn8v.48xlarge",
             "NCCL_ALGO=Ring",
             "www.alibabacloud.com/help/en/pai",
         ];

@@ -1,4 +1,4 @@
-//! What a type asks of the image, and whether the platform has the type at all.
+//! What a type requires of the image, and whether the platform has the type at all.
 
 use super::InstanceSubject;
 use crate::checks::Outcome;
@@ -22,14 +22,14 @@ pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
             by.join(", ")
         ))
         .evidence([format!("list: {}", source.say())])
-        .remedy("rdmaprep targets shows which types each platform lists; the platform's console has the last word")
+        .remedy("rdmaprep targets shows which types each platform lists; the platform's console is authoritative")
         .blame(Fault::Launch),
     )
 }
 
-/// Repository of the vendor's own image. What is built on it has another name, and is not recognised.
+/// Repository of the vendor's own image. Images built on it have other names and are not recognised.
 const VENDOR_IMAGE: &str = "egs/erdma";
-/// The generation of GPU instances that it is for (the page of the image).
+/// The generation of GPU instances that it is for (the image's page).
 const VENDOR_IMAGE_GENERATION: u32 = 8;
 
 pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
@@ -42,14 +42,16 @@ pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let name = subject.chosen.instance.name;
     let Some(image) = tags.map(String::as_str).chain(subject.image_name).find(|name| is_vendors(name)) else {
         let title = &subject.target.title;
-        return Some(Outcome::skip(format!("no document says what {name} asks of an image beside what {title} asks")));
+        return Some(Outcome::skip(format!(
+            "no document states requirements of {name} on an image beyond those of {title}"
+        )));
     };
     let said = format!("the vendor's image is for GPU instances of generation {VENDOR_IMAGE_GENERATION}");
     Some(match subject.chosen.instance.generation() {
         Some(VENDOR_IMAGE_GENERATION) => Outcome::pass(format!("{said}, as {name} is")),
-        Some(other) => Outcome::warn(format!("{said}, and {name} is of generation {other}"))
+        Some(other) => Outcome::warn(format!("{said}, but {name} is of generation {other}"))
             .evidence([image.to_owned()])
-            .remedy("rdmaprep build makes an image for eRDMA from one whose CUDA is right for the type's GPUs")
+            .remedy("use rdmaprep build on an image whose CUDA is right for the type's GPUs")
             .blame(Fault::Image),
         None => Outcome::unknown(format!("{said}; the generation of {name} is not in its name")),
     })
@@ -64,7 +66,7 @@ fn is_vendors(name: &str) -> bool {
     repository.ends_with(&format!("/{VENDOR_IMAGE}"))
 }
 
-/// A filter that fits some of the type's devices leaves the bandwidth of the others unused.
+/// A filter that matches only some of the type's devices leaves the bandwidth of the others unused.
 pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     const NAME: &str = "NCCL_IB_HCA";
     let facts = subject.facts?;
@@ -88,7 +90,7 @@ pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let of_type = format!("number of NICs: {}", nics.source.say());
     if left.len() == all.len() && fits_other {
         return Some(
-            Outcome::fail(format!("{said} leaves out all that {name} has, {}: NCCL would use TCP", left.join(", ")))
+            Outcome::fail(format!("{said} excludes all devices of {name}, {}: NCCL would use TCP", left.join(", ")))
                 .evidence([of_type])
                 .remedy(format!("ENV {NAME}={driver}"))
                 .blame(Fault::Image),
@@ -99,7 +101,7 @@ pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     }
     Some(
         Outcome::warn(format!(
-            "{said} leaves {} out: {} of the {} of {name} carry nothing",
+            "{said} excludes {}: {} of the {} of {name} carry nothing",
             left.join(", "),
             left.len(),
             nics_text(nics.value)
@@ -153,7 +155,7 @@ mod tests {
         expect(&of_image(vendor, ("ecs", "gn8is.2xlarge")), Pass, None, &["generation 8"]);
         expect(&of_image(vendor, ("pai-dlc", "ebmgn7v.32xlarge")), Warn, Some(Image), &["is of generation 7", vendor]);
         for other in ["my/train:1", "localhost:5000/my/erdma:1", "x/egs/erdma-tools:1"] {
-            expect(&of_image(other, ("ecs", "ebmgn7v.32xlarge")), Skip, None, &["no document says"]);
+            expect(&of_image(other, ("ecs", "ebmgn7v.32xlarge")), Skip, None, &["no document states"]);
         }
     }
 
@@ -173,7 +175,7 @@ mod tests {
         let two = ("ecs", "ebmgn8v.48xlarge");
         expect(&with(None, two), Pass, None, &["2 NICs"]);
         expect(&with(Some("erdma"), two), Pass, None, &["every NIC"]);
-        let words = ["NCCL_IB_HCA==erdma_0 (Env) leaves erdma_1 out", "number of NICs: Alibaba Cloud help, PAI"];
+        let words = ["NCCL_IB_HCA==erdma_0 (Env) excludes erdma_1", "number of NICs: Alibaba Cloud help, PAI"];
         expect(&with(Some("=erdma_0"), two), Warn, Some(Image), &words);
         // One is all that there is.
         expect(&with(Some("=erdma_0"), ("ecs", "gn8is.2xlarge")), Pass, None, &[]);
@@ -181,10 +183,10 @@ mod tests {
         let words = ["NCCL_IB_HCA=erdma (preset of pai-dlc)"];
         expect(&with(Some("=erdma_0"), ("pai-dlc", "ebmgn8v.48xlarge")), Pass, None, &words);
         expect(&with(Some("mlx5"), two), Skip, None, &["nccl-ib-hca"]);
-        // Devices that a larger type would have are none of this one's.
+        // Devices of a larger type do not belong to this one.
         let one = ("ecs", "gn8is.2xlarge");
         for value in ["erdma_1", "^erdma_0", "=erdma_2,erdma_3"] {
-            expect(&with(Some(value), one), Fail, Some(Image), &["all that ecs.gn8is.2xlarge has, erdma_0", "TCP"]);
+            expect(&with(Some(value), one), Fail, Some(Image), &["all devices of ecs.gn8is.2xlarge, erdma_0", "TCP"]);
         }
         expect(&with(Some("erdma_2,erdma_3"), two), Fail, Some(Image), &["erdma_0, erdma_1"]);
         expect(&with(Some("=erdma_0"), ("ecs", "ebmgn8ia.64xlarge")), Skip, None, &["no document gives the number"]);

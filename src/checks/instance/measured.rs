@@ -1,4 +1,4 @@
-//! What a run came to at its largest size.
+//! The result of a run at its largest size.
 
 use crate::checks::run::measured_rows;
 use crate::facts::run::{Ending, RunFacts};
@@ -9,15 +9,15 @@ use crate::targets::{Layout, Measurement};
 pub enum Measured {
     /// Nothing was run.
     NotAsked,
-    /// The facts do not tell: why.
+    /// The facts do not decide, and why.
     Unknown(String),
-    /// What was measured is something else than documents report: what.
+    /// What was measured is not comparable with documents, and why.
     Incomparable(String),
     Largest(Measurement),
 }
 
 impl Measured {
-    /// Of a preflight.
+    /// The bandwidth from a preflight.
     pub fn of_run(run: &RunFacts) -> Measured {
         if let Ending::NotStarted { .. } = run.ending {
             return Measured::Unknown("the container did not start".to_owned());
@@ -37,11 +37,11 @@ impl Measured {
         })
     }
 
-    /// With one rank there is no bus bandwidth, and with no time none that is a number.
+    /// With one rank there is no bus bandwidth; with zero time it is not a number.
     pub fn checked(measured: Measurement) -> Measured {
         let is_number = measured.busbw_gb_per_s.is_finite() && measured.algbw_gb_per_s.is_finite();
         if measured.layout.ranks < 2 {
-            return Measured::Incomparable("with one rank nothing is moved between GPUs".to_owned());
+            return Measured::Incomparable("with one rank no data moves between GPUs".to_owned());
         }
         if !is_number || measured.busbw_gb_per_s <= 0.0 {
             return Measured::Unknown("the largest size has no bandwidth".to_owned());

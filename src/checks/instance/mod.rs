@@ -1,7 +1,7 @@
-//! What an instance type asks of an image, of a host and of a run → findings. They are there only where a type was named.
+//! The requirements of an instance type on an image, a host and a run → findings. They exist only if a type was named.
 //!
-//! [`REGISTRY`] holds every check. A type's figures are documents' (`targets`); where none gives a figure a check says so, and
-//! passes nothing.
+//! [`REGISTRY`] holds every check. A type's figures come from documents (`targets`); if no document gives one, a check says
+//! so and passes nothing.
 
 mod bandwidth;
 mod image;
@@ -20,7 +20,7 @@ use crate::facts::run::RunFacts;
 use crate::targets::{ChosenInstance, Target, targets_that_list};
 use serde::{Deserialize, Serialize};
 
-/// What a check of an instance type looks at.
+/// The input of an instance type's check.
 #[derive(Clone, Copy)]
 pub struct InstanceSubject<'a> {
     pub chosen: ChosenInstance,
@@ -31,7 +31,7 @@ pub struct InstanceSubject<'a> {
     pub image_name: Option<&'a str>,
     /// The run of a preflight.
     pub run: Option<&'a RunFacts>,
-    /// Bandwidth, where it is in question.
+    /// Bandwidth, if it is to be judged.
     pub measured: &'a Measured,
 }
 
@@ -54,10 +54,10 @@ pub struct InstanceUse {
     /// RDMA NICs; absent: no document gives the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<u32>,
-    /// Of the instance's network, all NICs together.
+    /// Bandwidth of the instance's network, all NICs together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_gbit_per_s: Option<u32>,
-    /// What RDMA gets of it at most, where a document gives less than the whole.
+    /// The most of it that RDMA can use, if a document gives less than the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rdma_gbit_per_s: Option<u32>,
     /// Targets whose documents name it.

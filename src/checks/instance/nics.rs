@@ -11,7 +11,7 @@ pub fn count(subject: &InstanceSubject<'_>) -> Option<Outcome> {
         return Some(Outcome::skip(format!("no document gives the number of NICs of {}", instance.name)));
     };
     let Some(environment) = &run.environment else {
-        return Some(Outcome::unknown("nothing is known of the container's devices: the agent did not say"));
+        return Some(Outcome::unknown("the container's devices are unknown: the agent did not report them"));
     };
     let fabric = subject.target.fabric;
     let own = environment.rdma_devices.iter().filter(|device| fabric.drives(device.nic()));
@@ -46,7 +46,7 @@ mod tests {
     fn as_many_as_the_type_has() {
         let mut run = good_run();
         expect(&found(&run, "gn8is.2xlarge"), Pass, None, &["1 device of Alibaba eRDMA", "ecs.gn8is.2xlarge"]);
-        let words = ["1 device of Alibaba eRDMA, and 2 should be there", "ecs.ebmgn8v.48xlarge", "erdma_0: PCI"];
+        let words = ["1 device of Alibaba eRDMA, but 2 are expected", "ecs.ebmgn8v.48xlarge", "erdma_0: PCI"];
         expect(&found(&run, "ebmgn8v.48xlarge"), Fail, Some(Host), &words);
         expect(&found(&run, "ebmgn8ia.64xlarge"), Skip, None, &["no document gives"]);
         // A foreign device is none of the fabric's.

@@ -1,4 +1,4 @@
-//! The checks of an instance type and what is to be known of each, in the order of reports.
+//! The checks of an instance type with their documentation, in the order of reports.
 
 use super::super::Severity::{Advice, Required};
 use super::super::registry::{Check, Judge::Instance};
@@ -12,7 +12,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The target's documents list the instance type.",
         needs: &[],
-        why: "PAI mounts the NICs of the types that it lists into a job, and says nothing of others: there a job may go over TCP.",
+        why: "PAI mounts the NICs of listed types into a job, and says nothing about others: there a job may go over TCP.",
         remedy: "Choose a listed type: rdmaprep targets NAME",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", table of types, read 2026-11",
         run: Instance(image::listed),
@@ -23,8 +23,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The vendor's own image is on a type that it is for.",
         needs: &["image"],
-        why: "The vendor publishes its eRDMA images for GPU instances of the 8th generation, and says nothing of others. An \
-              image that is built on one is not recognised.",
+        why: "The vendor publishes its eRDMA images for GPU instances of the 8th generation, and says nothing about others. An \
+              image built on one is not recognised.",
         remedy: "Build an image from one whose CUDA is right for the type's GPUs.",
         source: "Alibaba Cloud help, ECS, page of the image egs/erdma, read 2026-11",
         run: Instance(image::image),
@@ -35,8 +35,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "NCCL_IB_HCA lets every NIC of the type through.",
         needs: &["nccl_settings"],
-        why: "NCCL spreads channels over the devices that the filter lets through: with one of two left out half of the \
-              bandwidth is, and with all of them NCCL goes over TCP without a word.",
+        why: "NCCL spreads channels over the devices that the filter lets through: with one of two excluded, half of the \
+              bandwidth is lost; with all of them, NCCL silently uses TCP.",
         remedy: "ENV NCCL_IB_HCA=erdma",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (NICs per type), read 2026-11; NVIDIA/nccl, \
                  src/transport/net_ib.cc (NCCL_IB_HCA)",
@@ -49,7 +49,7 @@ pub static REGISTRY: &[Check] = &[
         about: "The run's host has as many RDMA devices as the type.",
         needs: &["environment"],
         why: "A host that lacks one has a fraction of the bandwidth, and a job whose hosts differ may hang.",
-        remedy: "Attach what is missing; the type's EriQuantity says how many there can be.",
+        remedy: "Attach what is missing; the type's EriQuantity is the possible number.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (NICs per type), read 2026-11; NVIDIA/nccl \
                  issue 2428",
         run: Instance(nics::count),

@@ -1,11 +1,11 @@
-//! Checks of how the container came up: start, network mode.
+//! Checks of the container's start: start itself, network mode.
 
 use super::{Judged, RunSubject};
 use crate::checks::Outcome;
 use crate::diagnosis::{CauseId, Fault};
 use crate::facts::run::{Ending, StartFailure};
 
-/// The smallest part of an engine's message that says why: its last line, without the names of what passed it on.
+/// The essential part of an engine's message: its last line, without the prefixes of those that passed it on.
 fn words(message: &str) -> String {
     message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("(no message)").to_owned()
 }
@@ -18,7 +18,7 @@ pub fn container_start(subject: &RunSubject<'_>) -> Judged {
             return ended_at_once(*exit_code, *out_of_memory, last_lines);
         }
         Ending::TotalTimeout if run.agent_version.is_none() => {
-            return Ok(Outcome::fail("the container started, and the agent said nothing until the time was over"));
+            return Ok(Outcome::fail("the container started, but the agent reported nothing before the time limit"));
         }
         Ending::Agent { .. } | Ending::ContainerEnded { .. } | Ending::TotalTimeout => {}
     }
@@ -26,7 +26,7 @@ pub fn container_start(subject: &RunSubject<'_>) -> Judged {
     let summary = format!("started; GPU access: {} ({})", launch.gpu_access, launch.gpu_access_reason);
     Ok(match launch.given_up.as_slice() {
         [] => Outcome::pass(summary),
-        given_up => Outcome::warn(format!("{summary}; the engine refused a part of what was asked"))
+        given_up => Outcome::warn(format!("{summary}; the engine refused part of the request"))
             .evidence(given_up.iter().cloned())
             .blame(Fault::Host),
     })
@@ -38,7 +38,7 @@ fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> 
     Ok(match cause {
         StartFailure::NvidiaToolkitMissing => fail(
             "nvidia-toolkit-missing: the engine has no driver for GPUs; the NVIDIA container toolkit is not installed on \
-             the host, or the engine does not know of it"
+             the host, or the engine does not know it"
                 .to_owned(),
             Fault::Host,
         )
@@ -48,31 +48,31 @@ fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> 
         ),
         StartFailure::DriverTooOld => driver_too_old(subject, message),
         StartFailure::CdiDeviceUnknown => {
-            fail("no CDI specification of the host names the device that was asked for".to_owned(), Fault::Host)
+            fail("no CDI specification on the host names the requested device".to_owned(), Fault::Host)
                 .remedy("on the host: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml")
         }
         StartFailure::DeviceMissing => fail(
-            "the host has not all of the devices and directories that were to be passed".to_owned(),
+            "the host lacks some of the devices or directories to be passed in".to_owned(),
             Fault::Host,
         )
-        .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of what is missing"),
+        .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of whatever is missing"),
         StartFailure::NoLoader => match entrypoint_of(message) {
             Some(program) => fail(format!("the image's entrypoint cannot be started: {program}"), Fault::Image)
-                .remedy("mend ENTRYPOINT in the image, or leave --keep-entrypoint out"),
+                .remedy("fix ENTRYPOINT in the image, or omit --keep-entrypoint"),
             None => fail(
-                "the image has no dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
+                "the image lacks the dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
                 Fault::Image,
             )
             .remedy("start from an image with glibc; musl and distroless static images cannot run NCCL either"),
         },
-        // Whose fault an engine's other refusals are, their words alone do not tell.
+        // An engine's other messages do not tell whose fault they are.
         StartFailure::Other => {
             return Err(Outcome::unknown(format!("the engine did not start the container: {said}")));
         }
     })
 }
 
-/// The program that the engine could not start, where it is not the agent: `… process: exec: "/entry": stat /entry: …`.
+/// The program that the engine could not start, if it is not the agent: `… process: exec: "/entry": stat /entry: …`.
 fn entrypoint_of(message: &str) -> Option<&str> {
     const AGENT: &str = "/rdmaprep/agent";
     let (_, rest) = message.split_once("exec: \"")?;
@@ -80,7 +80,7 @@ fn entrypoint_of(message: &str) -> Option<&str> {
     (!program.is_empty() && program != AGENT).then_some(program)
 }
 
-/// What the image needs, what the host has.
+/// Compares what the image needs with what the host has.
 fn driver_too_old(subject: &RunSubject<'_>, message: &str) -> Outcome {
     // libnvidia-container: `requirement error: unsatisfied condition: cuda>=12.4, please update your driver to …`.
     const MARK: &str = "unsatisfied condition:";
@@ -93,18 +93,18 @@ fn driver_too_old(subject: &RunSubject<'_>, message: &str) -> Outcome {
     };
     let have = match &subject.run.host_driver {
         Some(driver) => format!("the host's driver is {driver}"),
-        None => "the host's driver does not have it (nvidia-smi on the host says which one it is)".to_owned(),
+        None => "the host's driver lacks it (nvidia-smi on the host shows its version)".to_owned(),
     };
     let evidence = [words(message)].into_iter();
     let asked = asked.map(|conditions| format!("NVIDIA_REQUIRE_CUDA: {}", conditions.join(", ")));
-    Outcome::fail(format!("driver-too-old: the image needs {need}, and {have}"))
+    Outcome::fail(format!("driver-too-old: the image needs {need}, but {have}"))
         .evidence(evidence.chain(asked))
         .remedy("update the host's GPU driver, or use an image with an older CUDA")
         .blame(Fault::Host)
 }
 
 fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> Judged {
-    let summary = format!("the container ended with exit code {exit_code} before the agent said a word");
+    let summary = format!("the container ended with exit code {exit_code} before the agent reported anything");
     let lines = || last_lines.iter().cloned();
     if out_of_memory {
         return Ok(Outcome::fail(format!("{summary}: the kernel killed it for memory"))
@@ -117,9 +117,9 @@ fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> 
     Err(Outcome::unknown(summary).evidence(lines()))
 }
 
-/// What ld.so says of the agent, in words of `elf/dl-load.c` and `elf/dl-version.c`.
+/// The message of ld.so about the agent, as in `elf/dl-load.c` and `elf/dl-version.c`.
 pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
-    /// What `make dist` builds for.
+    /// The glibc version that `make dist` builds for.
     const FLOOR: (u32, u32) = (2, 17);
     const REMEDY: &str = "use the rdmaprep that `make dist` builds, which starts with every glibc since 2.17 (or name it: \
                           --agent FILE)";
@@ -132,7 +132,7 @@ pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
     if let Some((major, minor)) = wanted.max() {
         return Some(if (major, minor) > FLOOR {
             Outcome::fail(format!(
-                "this rdmaprep was built for glibc {major}.{minor}, and the image's is older: that says nothing of the image"
+                "this rdmaprep was built for glibc {major}.{minor}, and the image's is older: that says nothing about the image"
             ))
             .remedy(REMEDY)
             .blame(Fault::Launch)
@@ -148,7 +148,7 @@ pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
     })?;
     Some(
         Outcome::fail(format!(
-            "this rdmaprep needs {missing}, which the image does not have: that says nothing of the image"
+            "this rdmaprep needs {missing}, which the image lacks: that says nothing about the image"
         ))
         .remedy(REMEDY)
         .blame(Fault::Launch),
@@ -159,7 +159,7 @@ pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
     subject.started()?;
     let network = subject.run.launch.network.as_str();
     if network.is_empty() {
-        return Err(Outcome::unknown("the network mode of the container is not known"));
+        return Err(Outcome::unknown("the container's network mode is unknown"));
     }
     if network == "host" {
         return Ok(Outcome::pass("the container shares the host's network"));
@@ -174,13 +174,13 @@ pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
     // The GIDs of a RoCE device are its interface's addresses, and that interface is in the host's namespace.
     if let Some(line) = subject.warned(&["ibv_modify_qp failed with error No such device"]) {
         return Ok(Outcome::fail(format!(
-            "netns-gid-mismatch: the addresses of the RDMA device are in the host's network, and the container is on {network}"
+            "netns-gid-mismatch: the addresses of the RDMA device are in the host's network, but the container is on {network}"
         ))
         .evidence([super::say_line(line)])
         .remedy(remedy)
         .blame(Fault::Launch));
     }
-    Ok(Outcome::warn(format!("the container is on {network}, where the addresses of the host's RDMA devices are not"))
+    Ok(Outcome::warn(format!("the container is on {network}, which lacks the addresses of the host's RDMA devices"))
         .remedy(remedy)
         .blame(Fault::Launch))
 }
@@ -222,7 +222,7 @@ mod tests {
         let expected = ["the image's entrypoint cannot be started: /entry", "--keep-entrypoint"];
         expect(&found(&run, "container-start"), Fail, Some(Image), &expected);
         let run = not_started(StartFailure::NoLoader, &words("/rdmaprep/agent"));
-        expect(&found(&run, "container-start"), Fail, Some(Image), &["no dynamic loader"]);
+        expect(&found(&run, "container-start"), Fail, Some(Image), &["lacks the dynamic loader"]);
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         let message = "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.6, please update your \
                        driver to a newer version, or use an earlier cuda container: unknown";
         let mut run = not_started(StartFailure::DriverTooOld, message);
-        let words = ["driver-too-old: the image needs cuda>=12.6, and the host's driver is 550.54.14"];
+        let words = ["driver-too-old: the image needs cuda>=12.6, but the host's driver is 550.54.14"];
         expect(&found(&run, "container-start"), Fail, Some(Host), &words);
         run.host_driver = None;
         expect(&found(&run, "container-start"), Fail, Some(Host), &["nvidia-smi on the host"]);
@@ -254,7 +254,7 @@ mod tests {
             &found(&run, "container-start"),
             Fail,
             Some(Launch),
-            &["glibc 2.34", "make dist", "nothing of the image"],
+            &["glibc 2.34", "make dist", "nothing about the image"],
         );
         expect(&found(&run, "ranks-complete"), Unknown, None, &["did not start"]);
         let missing = "/rdmaprep/agent: error while loading shared libraries: libgcc_s.so.1: cannot open shared object file: No such file or directory";

@@ -7,7 +7,7 @@ use crate::facts::DriverLibraryKind;
 use crate::facts::run::{AgentEnding, Ending, Failure, GpuProbe, Origin};
 use crate::versions::{CudaVersion, parse_cuda_version};
 
-/// Where its being there tells that GPUs were passed to the container.
+/// The node whose presence shows that GPUs were passed to the container.
 const CONTROL_NODE: &str = "/dev/nvidiactl";
 
 /// CUDA_ERROR_STUB_LIBRARY (cuda.h, CUDA 12.4).
@@ -25,7 +25,7 @@ pub fn cuda_of_code(code: i32) -> Option<CudaVersion> {
 
 fn probe<'a>(subject: &RunSubject<'a>) -> Result<&'a GpuProbe, Outcome> {
     subject.environment()?;
-    subject.run.gpus.as_ref().ok_or_else(|| Outcome::unknown("the agent ended before it asked for GPUs"))
+    subject.run.gpus.as_ref().ok_or_else(|| Outcome::unknown("the agent ended before it looked for GPUs"))
 }
 
 /// Whether the container has the driver's control node: `Err` where what it has is not known.
@@ -42,7 +42,7 @@ fn not_passed(subject: &RunSubject<'_>) -> Outcome {
         .blame(blame)
 }
 
-/// What is wrong with the driver, where an error of CUDA says so: by its code or, where NCCL passed it on, by its text.
+/// What is wrong with the driver, if a CUDA error says so: by its code or, if NCCL passed it on, by its text.
 pub(super) fn driver_fault(subject: &RunSubject<'_>, code: Option<i32>, text: &str) -> Option<Outcome> {
     // Codes and texts are those of cuda.h and cudaGetErrorString (CUDA 12.4).
     let is = |number: i32, words: &str| code == Some(number) || text.contains(words);
@@ -68,7 +68,7 @@ pub(super) fn driver_fault(subject: &RunSubject<'_>, code: Option<i32>, text: &s
     if is(222, "PTX was compiled with an unsupported toolchain") {
         return Some(
             Outcome::fail(format!(
-                "the host's driver{} cannot compile the image's PTX, which is of a newer CUDA",
+                "the host's driver{} cannot compile the image's PTX, which is from a newer CUDA",
                 which(subject)
             ))
             .remedy("update the host's GPU driver, or use an image with the driver's CUDA or an older one")
@@ -111,7 +111,7 @@ fn forward_compatibility(subject: &RunSubject<'_>) -> Outcome {
         which(subject)
     ))
     .evidence(loaded.map(|path| format!("loaded: {path}")))
-    .remedy("on the host: reload the nvidia modules or restart it, after a driver update; then nvidia-ctk cdi generate")
+    .remedy("after a driver update, on the host: reload the nvidia modules or reboot; then nvidia-ctk cdi generate")
     .blame(Fault::Host)
 }
 
@@ -144,7 +144,7 @@ pub fn gpu_visible(subject: &RunSubject<'_>) -> Judged {
     match &probe.failure {
         _ if !gpus_were_passed(subject)? => Ok(not_passed(subject)),
         Some(Failure::Cuda { code: STUB_LIBRARY, .. }) => {
-            Err(Outcome::unknown("libcuda is a stub, so nobody counted the GPUs"))
+            Err(Outcome::unknown("libcuda is a stub, so the GPUs were not counted"))
         }
         Some(Failure::Cuda { call, code, name, text }) => {
             let said = format!("{call}: {name} ({code}): {text}");
@@ -164,7 +164,7 @@ pub fn gpu_visible(subject: &RunSubject<'_>) -> Judged {
             })
         }
         Some(Failure::LibraryMissing { .. } | Failure::SymbolMissing { .. } | Failure::StubLibrary { .. }) => {
-            Err(Outcome::unknown("libcuda could not be used, so nobody counted the GPUs"))
+            Err(Outcome::unknown("libcuda could not be used, so the GPUs were not counted"))
         }
         Some(other) => Err(Outcome::unknown(format!("the GPUs were not counted: {}", super::say_failure(other)))),
         None => Ok(no_device(subject)),
@@ -220,7 +220,7 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
         Some(_) | None => {}
     }
     let Some(library) = &probe.library else {
-        return Err(Outcome::unknown("which libcuda was opened is not known"));
+        return Err(Outcome::unknown("the opened libcuda is unknown"));
     };
     let path = library.path.as_str();
     if path.contains("/stubs/") {
@@ -228,13 +228,13 @@ pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
     }
     if is_compat(path) {
         return Ok(Outcome::warn(format!("libcuda is the image's compatibility driver, not the host's: {path}"))
-            .remedy("take the compat directory off the loader's path where the host's driver is new enough")
+            .remedy("if the host's driver is new enough, take the compat directory off the loader's path")
             .blame(Fault::Image));
     }
     let kernel = subject.environment()?.kernel_driver.as_deref();
     match (path.rsplit_once("libcuda.so.").map(|(_, version)| version), kernel) {
         (Some(version), Some(kernel)) if version.contains('.') && version != kernel => {
-            Ok(Outcome::warn(format!("libcuda is of driver {version}, and the host's kernel module of {kernel}"))
+            Ok(Outcome::warn(format!("libcuda is from driver {version}, but the host's kernel module from {kernel}"))
                 .evidence([path.to_owned()])
                 .remedy("restart the host after a driver update; remove a libcuda that was built into the image")
                 .blame(match is_in_image(subject, path) {
@@ -263,12 +263,12 @@ fn missing(subject: &RunSubject<'_>) -> Judged {
     if let Some((value, origin)) = in_container(subject, CAPABILITIES) {
         let has_compute = value.split(',').any(|word| matches!(word.trim(), "all" | "compute" | ""));
         if !has_compute {
-            return Ok(Outcome::fail(format!("{CAPABILITIES}={value} leaves out compute, and libcuda with it"))
+            return Ok(Outcome::fail(format!("{CAPABILITIES}={value} omits compute, and libcuda with it"))
                 .remedy(format!("ENV {CAPABILITIES}=compute,utility"))
                 .blame(blame_for(origin)));
         }
     }
-    Ok(Outcome::fail("the GPUs are there, and the driver's libcuda.so.1 was not put into the container")
+    Ok(Outcome::fail("the GPUs are there, but the driver's libcuda.so.1 was not mounted into the container")
         .remedy("on the host: nvidia-container-cli list | grep libcuda; with CDI: nvidia-ctk cdi generate")
         .blame(Fault::Host))
 }
@@ -279,7 +279,7 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
         return Ok(super::failed_by(cause));
     }
     let Some(driver) = probe.cuda_version_code.and_then(cuda_of_code) else {
-        return Err(Outcome::unknown("which CUDA the driver is for is not known"));
+        return Err(Outcome::unknown("the driver's CUDA version is unknown"));
     };
     let said = format!("the driver{} is for CUDA {driver}", which(subject));
     let evidence =
@@ -293,14 +293,14 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
             .blame(Fault::Host));
     }
     let Some(facts) = subject.facts else {
-        return Err(Outcome::unknown(format!("{said}, and the image's is not known")));
+        return Err(Outcome::unknown(format!("{said}, but the image's is unknown")));
     };
     let Some(image) = facts.cuda.version.as_deref().and_then(parse_cuda_version) else {
         // Programs may have CUDA linked in. NCCL has, and what it was built with ran, or did not.
         return if subject.run.ending == (Ending::Agent { ending: AgentEnding::Complete }) {
             Ok(Outcome::pass(format!("{said}; the image has no CUDA of its own, and NCCL's ran")))
         } else {
-            Err(Outcome::unknown(format!("{said}, and the image's CUDA was not found")))
+            Err(Outcome::unknown(format!("{said}, but the image's CUDA was not found")))
         };
     };
     let remedy = "update the host's GPU driver, or use an image with an older CUDA";
@@ -310,14 +310,14 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
         let first = FIRST_DRIVER_OF_MAJOR.iter().find(|(major, _)| *major == image.major);
         let first = first.map(|(_, driver)| format!(" (drivers from {driver} on)")).unwrap_or_default();
         Outcome::warn(format!(
-            "{said}, and the image has CUDA {image}: within {}.x that works{first}, except for code that is compiled at \
+            "{said}, but the image has CUDA {image}: within {}.x that works{first}, except for code that is compiled at \
              run time (PTX, NVRTC)",
             image.major
         ))
         .remedy(remedy)
         .blame(Fault::Host)
     } else {
-        Outcome::fail(format!("driver-too-old: {said}, and the image has CUDA {image}")).remedy(remedy).blame(Fault::Host)
+        Outcome::fail(format!("driver-too-old: {said}, but the image has CUDA {image}")).remedy(remedy).blame(Fault::Host)
     }
     .evidence(evidence))
 }
@@ -393,7 +393,7 @@ mod tests {
         let variables = &mut video.environment.as_mut().unwrap().variables;
         variables.insert("NVIDIA_DRIVER_CAPABILITIES".into(), "video,utility".into());
         video.launch.variables.push(variable("NVIDIA_DRIVER_CAPABILITIES", "video,utility", Origin::Image));
-        expect(&found(&video, "cuda-library"), Fail, Some(Image), &["leaves out compute"]);
+        expect(&found(&video, "cuda-library"), Fail, Some(Image), &["omits compute"]);
         video.environment.as_mut().unwrap().nvidia_nodes.clear();
         expect(&found(&video, "cuda-library"), Fail, Some(Host), &["not passed"]);
 
@@ -445,7 +445,7 @@ mod tests {
         let old = findings.iter().find(|finding| finding.check == "driver-version").unwrap();
         expect(old, Fail, Some(Host), &["driver-too-old", "11.8"]);
         let unknown = found_in(&good_run(), None, "driver-version", Default::default());
-        expect(&unknown, Unknown, None, &["the image's is not known"]);
+        expect(&unknown, Unknown, None, &["the image's is unknown"]);
     }
 
     #[test]

@@ -88,10 +88,10 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
         let remedy = if run.planted.is_some() && elements == 1 {
             "--plant-wrong changed this element, and the check found it: run again without"
         } else if uses_gdr {
-            "run again without GPUDirect (--env NCCL_NET_GDR_LEVEL=LOC): if the values are right then, the host's PCIe \
+            "run again without GPUDirect (--env NCCL_NET_GDR_LEVEL=LOC): if the values are then right, the host's PCIe \
              settings (ACS, IOMMU) or its peer memory module corrupt them"
         } else {
-            "run again with --env NCCL_P2P_DISABLE=1, then with another NCCL: the one that mends it is the lead"
+            "run again with --env NCCL_P2P_DISABLE=1, then with another NCCL: whichever fixes it is the lead"
         };
         return Ok(Outcome::fail(format!(
             "data-corruption: {} of {} have wrong values, {} in all",
@@ -110,7 +110,7 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
         return Err(Outcome::unknown("--plant-wrong changed nothing: the run has no such rank, size or element"));
     }
     if !run.collective.check {
-        return Ok(Outcome::skip("the results were not to be verified"));
+        return Ok(Outcome::skip("verification was turned off"));
     }
     if measurements(run).any(|(_, _, one)| one.wrong.is_none()) {
         return Err(Outcome::unknown("some results were not verified"));
@@ -118,11 +118,11 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
     let expected = run.collective.sizes().len() * run.collective.data_types.len();
     if run.rows.len() < expected || run.ending != (Ending::Agent { ending: AgentEnding::Complete }) {
         return Err(Outcome::unknown(format!(
-            "right as far as the run came: {} of {expected} sizes and types",
+            "correct as far as the run got: {} of {expected} sizes and types",
             run.rows.len()
         )));
     }
-    Ok(Outcome::pass(format!("{}, every element right", count(measurements(run).count(), "result"))))
+    Ok(Outcome::pass(format!("{}, every element correct", count(measurements(run).count(), "result"))))
 }
 
 pub fn bandwidth(subject: &RunSubject<'_>) -> Judged {
@@ -133,7 +133,7 @@ pub fn bandwidth(subject: &RunSubject<'_>) -> Judged {
         return Err(Outcome::unknown("nothing was measured"));
     };
     if run.ranks.len() < 2 {
-        let summary = "not-exercised: with one rank nothing is moved between GPUs";
+        let summary = "not-exercised: with one rank no data moves between GPUs";
         return match minimum {
             None => Ok(Outcome::skip(summary)),
             Some(minimum) => Err(Outcome::unknown(format!("{summary}, so {minimum} GB/s are not shown"))),
@@ -142,15 +142,15 @@ pub fn bandwidth(subject: &RunSubject<'_>) -> Judged {
     let gdr = match run.evidence.as_ref().map(|evidence| evidence.gpu_direct) {
         Some(GpuDirect::Yes) => ", with GPUDirect RDMA",
         Some(GpuDirect::No) => ", without GPUDirect RDMA",
-        Some(GpuDirect::Mixed) => ", with GPUDirect RDMA on a part of the channels",
+        Some(GpuDirect::Mixed) => ", with GPUDirect RDMA on some channels",
         Some(GpuDirect::NotExercised | GpuDirect::Unknown) | None => "",
     };
     let said = format!("average bus bandwidth {average:.1} GB/s{gdr}");
     Ok(match minimum {
         None => Outcome::pass(said),
-        Some(minimum) if average >= minimum => Outcome::pass(format!("{said}; at least {minimum} were asked for")),
+        Some(minimum) if average >= minimum => Outcome::pass(format!("{said}; at least {minimum} is required")),
         Some(minimum) => {
-            let outcome = Outcome::fail(format!("{said}; at least {minimum} were asked for")).blame(Fault::Host);
+            let outcome = Outcome::fail(format!("{said}; at least {minimum} is required")).blame(Fault::Host);
             match gdr {
                 ", without GPUDirect RDMA" => {
                     outcome.remedy("see gpu-direct: without it every byte goes through the host's memory")

@@ -29,11 +29,11 @@ pub fn memlock(subject: &RunSubject<'_>) -> Judged {
     match environment.memlock_bytes {
         // Other limits of the device and of the kernel end in the same error.
         None if has_failed => {
-            Ok(Outcome::pass("locked memory is unlimited; that memory was refused has another cause").evidence(lines))
+            Ok(Outcome::pass("locked memory is unlimited; the refusal has another cause").evidence(lines))
         }
         None => Ok(Outcome::pass("locked memory is unlimited")),
         Some(_) if environment.can_lock_memory && !has_failed => {
-            Ok(Outcome::pass("CAP_IPC_LOCK: the limit of locked memory does not count"))
+            Ok(Outcome::pass("CAP_IPC_LOCK: the limit of locked memory does not apply"))
         }
         Some(bytes) => {
             let refused = subject.run.launch.given_up.iter().filter(|text| text.contains("memlock")).cloned();

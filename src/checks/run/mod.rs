@@ -28,17 +28,17 @@ use crate::facts::run::{Ending, EnvironmentFacts, RunFacts};
 use crate::facts::run_evidence::{LogEvidence, RankLine};
 use crate::targets::Target;
 
-/// What a check of a run looks at.
+/// The input of a run's check.
 #[derive(Clone, Copy)]
 pub struct RunSubject<'a> {
     pub run: &'a RunFacts,
-    /// What is in the image; `None`: nobody has looked.
+    /// The image's facts; `None`: it was not inspected.
     pub facts: Option<&'a ImageFacts>,
     pub target: &'a Target,
     pub options: RunOptions,
 }
 
-/// What the user asks of a run.
+/// The user's requirements for a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RunOptions {
     /// Anything but proof that RDMA carried the data is a failure.
@@ -47,7 +47,7 @@ pub struct RunOptions {
     pub min_busbw_gb_per_s: Option<f64>,
 }
 
-/// Result of a check; `Err`: the facts do not tell.
+/// Result of a check; `Err`: the facts do not decide.
 type Judged = Result<Outcome, Outcome>;
 
 /// Runs every check of a run.
@@ -62,12 +62,12 @@ pub fn check_run(subject: &RunSubject<'_>) -> Vec<Finding> {
 }
 
 impl<'a> RunSubject<'a> {
-    /// What the container's processes see; `Err` where the agent did not come so far.
+    /// What the container's processes see; `Err` if the agent did not get that far.
     fn environment(&self) -> Result<&'a EnvironmentFacts, Outcome> {
         self.run.environment.as_ref().ok_or_else(|| self.no_word())
     }
 
-    /// What the logs say; `Err` where there are none.
+    /// The evidence in the logs; `Err` if there are none.
     fn evidence(&self) -> Result<&'a LogEvidence, Outcome> {
         self.started()?;
         self.run.evidence.as_ref().ok_or_else(|| Outcome::unknown("NCCL's logs were not read"))
@@ -85,7 +85,7 @@ impl<'a> RunSubject<'a> {
         Outcome::unknown(match self.run.ending {
             Ending::NotStarted { .. } => "the container did not start",
             Ending::Agent { .. } | Ending::ContainerEnded { .. } | Ending::TotalTimeout => {
-                "the agent ended before it said so"
+                "the agent ended before it reported that"
             }
         })
     }
@@ -106,7 +106,7 @@ impl<'a> RunSubject<'a> {
     }
 }
 
-/// Of a cause that the logs show: what it is, its lines and its remedy.
+/// An outcome from a cause in the logs: summary, lines and remedy.
 fn failed_by(cause: &Cause) -> Outcome {
     Outcome::fail(format!("{}: {}", cause.id, cause.summary))
         .evidence(cause.evidence.iter().cloned())
@@ -196,7 +196,7 @@ pub mod testing {
         assert_eq!(serde_json::from_value::<RunFacts>(old).unwrap().evidence, None);
     }
 
-    /// Who is to blame is said of what is wrong, and of nothing else.
+    /// Blame is assigned to problems only.
     #[test]
     fn blame_comes_with_a_fault() {
         for run in [good_run(), one_rank(), not_started(crate::facts::run::StartFailure::DeviceMissing, "x")] {

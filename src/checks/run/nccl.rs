@@ -8,7 +8,7 @@ use crate::facts::run::{Failure, RankFacts, RunFacts};
 use crate::versions::{NcclVersion, nccl_built_for_cuda, parse_cuda_version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the loader, and nccl-tests, say where a program needs a newer NCCL than it gets.
+/// Messages of the loader and nccl-tests if a program needs a newer NCCL than it gets.
 const SKEW: [&str; 2] = ["undefined symbol: nccl", "Incompatible NCCL versions"];
 
 /// The version of a rank's NCCL by its own `ncclGetVersion`.
@@ -89,7 +89,7 @@ pub fn nccl_loaded(subject: &RunSubject<'_>) -> Judged {
     let without = run.ranks.iter().filter(|rank| rank.nccl.is_none()).count();
     if run.ranks.is_empty() || without > 0 {
         return Err(Outcome::unknown(format!(
-            "{} of {} said which libnccl they opened",
+            "{} of {} reported which libnccl they opened",
             run.ranks.len() - without,
             count(run.ranks.len(), "rank")
         )));
@@ -97,7 +97,7 @@ pub fn nccl_loaded(subject: &RunSubject<'_>) -> Judged {
     let paths: Vec<&str> = paths(run).into_keys().collect();
     Ok(Outcome::pass(if paths.is_empty() {
         format!(
-            "{} was opened; the kernel does not say which file that is",
+            "{} was opened; the kernel does not report which file that is",
             asked.into_keys().collect::<Vec<_>>().join(", ")
         )
     } else {
@@ -112,7 +112,7 @@ fn is_nccl(library: &str) -> bool {
 /// A library, or a program, that needs what the loaded NCCL has not.
 fn skewed(subject: &RunSubject<'_>, what: &str, needs: &str) -> Outcome {
     let loaded = by(subject.run, version_of_rank).into_keys().next();
-    let loaded = loaded.map(|version| format!("; what was loaded is NCCL {version}")).unwrap_or_default();
+    let loaded = loaded.map(|version| format!("; NCCL {version} was loaded")).unwrap_or_default();
     let copies = subject.facts.iter().flat_map(|facts| &facts.nccl);
     let copies = copies.map(|copy| format!("{}: {}", copy.path, copy.version.as_deref().unwrap_or("unknown version")));
     Outcome::fail(format!("nccl-version-skew: {what}: {needs}{loaded}"))
@@ -129,13 +129,13 @@ pub(super) fn is_not_of_image(subject: &RunSubject<'_>, library: &str) -> bool {
 
 fn missing(subject: &RunSubject<'_>, library: &str, detail: &str) -> Outcome {
     if is_not_of_image(subject, library) {
-        return Outcome::fail(format!("the libnccl that was asked for cannot be opened: {library}"))
+        return Outcome::fail(format!("the requested libnccl cannot be opened: {library}"))
             .remedy("--nccl loader, or the path of a copy in the image")
             .blame(Fault::Launch);
     }
     // dlerror(3) begins with the file that it is about: the library itself, one that it needs, or what was found for it.
     if library.starts_with('/') || !detail.starts_with(library) {
-        return Outcome::fail(format!("{library} is there and cannot be opened"))
+        return Outcome::fail(format!("{library} exists but cannot be opened"))
             .remedy(format!("ldd {library} in the image shows what it needs"))
             .blame(Fault::Image);
     }
@@ -160,8 +160,8 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
     let Some(&decisive) = refused.or(versions.keys().next()) else {
         let codes: BTreeSet<i32> = run.ranks.iter().filter_map(|rank| rank.nccl_version_code).collect();
         return Err(match codes.first() {
-            Some(code) => Outcome::unknown(format!("NCCL says that its version is {code}, which is none")),
-            None => Outcome::unknown("no rank came so far as to ask NCCL for its version"),
+            Some(code) => Outcome::unknown(format!("NCCL reports the version {code}, which is not valid")),
+            None => Outcome::unknown("no rank got far enough to query NCCL's version"),
         });
     };
     let path = paths(run).into_keys().next().unwrap_or("libnccl.so.2");
@@ -181,7 +181,7 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
     if let (Some(built), Some(image)) = (built, image)
         && built.major != image.major
     {
-        return Ok(Outcome::warn(format!("{said} was built with CUDA {built}, and the image has CUDA {image}"))
+        return Ok(Outcome::warn(format!("{said} was built with CUDA {built}, but the image has CUDA {image}"))
             .remedy(format!("install the NCCL for CUDA {}", image.major))
             .blame(Fault::Image));
     }
@@ -240,7 +240,7 @@ fn skew_between_ranks(subject: &RunSubject<'_>) -> Option<Outcome> {
     };
     let paths = paths(run).into_iter().map(|(path, ranks)| format!("{path}: {}", say_ranks(&ranks)));
     Some(
-        Outcome::fail(format!("{ID}: the ranks have different NCCLs: {}", groups.join("; ")))
+        Outcome::fail(format!("{ID}: the ranks have different NCCL versions: {}", groups.join("; ")))
             .evidence(warning.map(say_line).into_iter().chain(paths))
             .remedy("give every rank the same image and the same LD_LIBRARY_PATH")
             .blame(Fault::Image),
@@ -261,17 +261,17 @@ fn decode_mismatch(line: &str) -> Option<String> {
     (!groups.is_empty()).then(|| groups.join("; "))
 }
 
-/// What is to be said where the run did not measure the NCCL that the image's own programs get.
+/// The message if the run did not measure the NCCL that the image's own programs get.
 fn against_the_image(subject: &RunSubject<'_>, version: NcclVersion, path: Option<&str>) -> Option<Outcome> {
     let facts = subject.facts?;
     let copy = copy_at(facts, path);
     if let Some(inspected) = copy.and_then(version_of).filter(|inspected| *inspected != version) {
         return Some(
             Outcome::warn(format!(
-                "{} is NCCL {inspected} in the image, and NCCL {version} in the run",
+                "{} is NCCL {inspected} in the image, but NCCL {version} in the run",
                 path.unwrap_or_default()
             ))
-            .remedy("look at the mounts of the container: the file was replaced")
+            .remedy("check the container's mounts: the file was replaced")
             .blame(Fault::Launch),
         );
     }
@@ -282,7 +282,7 @@ fn against_the_image(subject: &RunSubject<'_>, version: NcclVersion, path: Optio
     let (name, where_) = (&other.consumer.name, other.consumer.path.as_deref().unwrap_or_default());
     Some(
         Outcome::warn(format!(
-            "the run measured NCCL {version} ({}), and {name} gets {theirs} ({where_})",
+            "the run measured NCCL {version} ({}), but {name} gets {theirs} ({where_})",
             path.unwrap_or("libnccl.so.2")
         ))
         .remedy(format!("preflight with the libnccl that {name} gets"))
@@ -316,10 +316,10 @@ mod tests {
         };
         let words = ["does not find libnccl.so.2", "a copy is at /usr/lib", "ldconfig"];
         expect(&missing("libnccl.so.2", "libnccl.so.2"), Fail, Some(Image), &words);
-        let words = ["libnccl.so.2 is there", "libcudart.so.12: cannot open", "ldd"];
+        let words = ["libnccl.so.2 exists", "libcudart.so.12: cannot open", "ldd"];
         expect(&missing("libnccl.so.2", "libcudart.so.12"), Fail, Some(Image), &words);
-        expect(&missing(NCCL, "libcudart.so.12"), Fail, Some(Image), &["is there and cannot be opened"]);
-        let words = ["asked for cannot be opened: /x/libnccl.so.2", "--nccl loader"];
+        expect(&missing(NCCL, "libcudart.so.12"), Fail, Some(Image), &["exists but cannot be opened"]);
+        let words = ["the requested libnccl cannot be opened: /x/libnccl.so.2", "--nccl loader"];
         expect(&missing("/x/libnccl.so.2", "/x/libnccl.so.2"), Fail, Some(Launch), &words);
         let mut run = good_run();
         run.ranks[1].nccl = None;

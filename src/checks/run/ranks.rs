@@ -36,7 +36,7 @@ pub fn say_failure(failure: &Failure) -> String {
             format!("killed for memory, of which {} are allowed", crate::units::Bytes(*limit))
         }
         Failure::OutOfMemory { limit_bytes: None } => "killed for memory".to_owned(),
-        Failure::Exit { code } => format!("ended with exit code {code} and without a word"),
+        Failure::Exit { code } => format!("ended with exit code {code} without a message"),
         Failure::Silent { after_ms, behind, last_nccl_line } => {
             let waited_for = if *behind { "; the others wait for it" } else { "" };
             let last = match last_nccl_line {
@@ -112,7 +112,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
     match &run.ending {
         Ending::Agent { ending: AgentEnding::Complete } => complete(run),
         Ending::Agent { ending: AgentEnding::PhaseTimeout | AgentEnding::TotalTimeout } | Ending::TotalTimeout => {
-            Ok(with_evidence(subject, Outcome::fail(format!("the time for the run was over: {}", phases(run)))))
+            Ok(with_evidence(subject, Outcome::fail(format!("the run's time limit passed: {}", phases(run)))))
         }
         // container-start says why.
         Ending::ContainerEnded { last_lines, .. } if container::agent_does_not_load(last_lines).is_some() => {
@@ -121,7 +121,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
         Ending::ContainerEnded { exit_code, out_of_memory, last_lines } => {
             let outcome = if *out_of_memory {
                 Outcome::fail("the kernel ended the container for memory")
-                    .remedy("raise the memory limit of the container, or take fewer ranks")
+                    .remedy("raise the container's memory limit, or use fewer ranks")
                     .blame(Fault::Host)
             } else {
                 let outcome = Outcome::fail(format!(
@@ -130,7 +130,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
                 ));
                 // No process of the container itself can kill its first.
                 match *exit_code == 128 + i64::from(SIGKILL) {
-                    true => outcome.remedy("on the host: docker events and dmesg, for who ended it").blame(Fault::Host),
+                    true => outcome.remedy("on the host: docker events and dmesg show who ended it").blame(Fault::Host),
                     false => outcome,
                 }
             };
@@ -150,7 +150,7 @@ pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
 fn complete(run: &RunFacts) -> Judged {
     let expected = run.collective.sizes().len() * run.collective.data_types.len();
     if run.ranks.is_empty() {
-        return Err(Outcome::unknown("the agent was done, and no rank took part"));
+        return Err(Outcome::unknown("the agent finished, but no rank took part"));
     }
     if run.rows.len() != expected {
         return Ok(Outcome::fail(format!("{} of {expected} sizes and types were measured", run.rows.len())));
@@ -218,12 +218,12 @@ fn fell_silent(subject: &RunSubject<'_>) -> Outcome {
             "{summary}, after every rank was initialised, with all channels between GPUs direct"
         ))
         .remedy(
-            "run again with --env NCCL_P2P_DISABLE=1; if that works, switch PCIe ACS off, and the IOMMU or its \
+            "run again with --env NCCL_P2P_DISABLE=1; if that works, switch off PCIe ACS, and the IOMMU or its \
                  translation (iommu=pt), on the host",
         )
         .blame(Fault::Host);
     }
-    Outcome::fail(format!("{summary}; the cause is not known"))
+    Outcome::fail(format!("{summary}; the cause is unknown"))
 }
 
 fn is_after_init(phase: Phase) -> bool {
@@ -261,7 +261,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
     let outcome = Outcome::fail(summary);
     match &first.failure {
         Failure::OutOfMemory { .. } => {
-            outcome.remedy("raise the memory limit of the container, or take fewer ranks").blame(Fault::Host)
+            outcome.remedy("raise the container's memory limit, or use fewer ranks").blame(Fault::Host)
         }
         Failure::Signal { signal, .. } => by_signal(subject, first.rank, *signal, outcome),
         Failure::Cuda { code, .. } => by_cuda(*code, outcome),
@@ -285,7 +285,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
         Failure::Nccl { .. } | Failure::NcclAsync { .. } | Failure::Exit { .. } | Failure::Other { .. } => {
             let outcome = match run.evidence.as_ref().is_some_and(|evidence| !evidence.warnings.is_empty()) {
                 true => outcome,
-                false => Outcome::fail(format!("{}; the cause is not known", say(first))),
+                false => Outcome::fail(format!("{}; the cause is unknown", say(first))),
             };
             match log_advice(run) {
                 Some(advice) => outcome.remedy(advice),
@@ -302,23 +302,25 @@ fn by_signal(subject: &RunSubject<'_>, rank: u32, signal: i32, outcome: Outcome)
         (SIGSEGV, Some(version)) if subject.target.fabric.id == "erdma" && CRASHES_ON_ERDMA.contains(&version) => {
             outcome
                 .evidence([format!("NCCL {version} is known to crash in ncclNetInit on eRDMA")])
-                .remedy("install another release, such as 2.29.7, in the way that this one came: rdmaprep check of the image has the line")
+                .remedy("install another release, such as 2.29.7, in the same way as this one: rdmaprep check of the image shows the command")
                 .blame(Fault::Image)
         }
-        (SIGKILL, _) => outcome.remedy("on the host: dmesg | tail, for who ended it").blame(Fault::Host),
+        (SIGKILL, _) => outcome.remedy("on the host: dmesg | tail shows who ended it").blame(Fault::Host),
         _ => outcome.blame(Fault::Image),
     }
 }
 
-/// What CUDA's codes mean for who has to act (cuda.h, CUDA 12.4, `cudaError_enum`).
+/// Who has to act on CUDA's codes (cuda.h, CUDA 12.4, `cudaError_enum`).
 fn by_cuda(code: i32, outcome: Outcome) -> Outcome {
     match code {
         // CUDA_ERROR_OUT_OF_MEMORY
-        2 => outcome.remedy("on the host: nvidia-smi, for who else uses the GPU's memory").blame(Fault::Host),
+        2 => outcome.remedy("on the host: nvidia-smi shows who else uses the GPU's memory").blame(Fault::Host),
         // CUDA_ERROR_DEVICE_UNAVAILABLE: exclusive mode, or a GPU that is in use.
-        46 => outcome.remedy("on the host: nvidia-smi -c DEFAULT, or end what holds the GPU").blame(Fault::Host),
+        46 => outcome
+            .remedy("on the host: nvidia-smi -c DEFAULT, or end the process that holds the GPU")
+            .blame(Fault::Host),
         // CUDA_ERROR_NO_BINARY_FOR_GPU
-        209 => outcome.remedy("use an NCCL that was built for this generation of GPUs").blame(Fault::Image),
+        209 => outcome.remedy("use an NCCL built for this generation of GPUs").blame(Fault::Image),
         // CUDA_ERROR_ECC_UNCORRECTABLE and CUDA_ERROR_NVLINK_UNCORRECTABLE
         214 | 220 => outcome
             .remedy("on the host: nvidia-smi -q, and dmesg | grep -i xid; the GPU needs a reset")
@@ -329,7 +331,7 @@ fn by_cuda(code: i32, outcome: Outcome) -> Outcome {
     }
 }
 
-/// What to do for more words of NCCL's; `None` where it said all that it can.
+/// How to get more output from NCCL; `None` if it already logs everything.
 fn log_advice(run: &RunFacts) -> Option<String> {
     let variables = &run.environment.as_ref()?.variables;
     let level = variables.get("NCCL_DEBUG").map(|level| level.to_ascii_uppercase());
@@ -371,14 +373,14 @@ mod tests {
             (cuda(2), Some(Host), ["cuMemAlloc", "nvidia-smi"]),
             (cuda(209), Some(Image), ["E (209)", "generation"]),
             (cuda(700), None, ["E (700)", "dmesg"]),
-            (nccl(2, "socket: connection refused"), None, ["unhandled system error (2): socket", "not known"]),
+            (nccl(2, "socket: connection refused"), None, ["unhandled system error (2): socket", "unknown"]),
             (
                 Failure::NcclAsync { code: 6, text: "remote process exited".into(), last_error: String::new() },
                 None,
                 ["while an operation ran", "remote process exited"],
             ),
-            (Failure::Exit { code: 3 }, None, ["exit code 3 and without a word", "not known"]),
-            (Failure::Other { detail: "something else".into() }, None, ["something else", "not known"]),
+            (Failure::Exit { code: 3 }, None, ["exit code 3 without a message", "unknown"]),
+            (Failure::Other { detail: "something else".into() }, None, ["something else", "unknown"]),
             (
                 Failure::LibraryMissing { library: "libnccl.so.2".into(), detail: "d".into() },
                 Some(Image),
@@ -451,7 +453,7 @@ mod tests {
         let finding = found(&crashed, "ranks-complete");
         expect(&finding, Fail, Some(Image), &["rank 1 in connect: ended by signal 11"]);
         assert!(!finding.evidence.iter().any(|line| line.contains("no-rdma-hardware")), "{finding:#?}");
-        expect(&found(&hangs, "ranks-complete"), Fail, None, &["silent in init", "the cause is not known"]);
+        expect(&found(&hangs, "ranks-complete"), Fail, None, &["silent in init", "the cause is unknown"]);
         // Where RDMA was the only network allowed, that is why.
         let mut run = failed(0, Phase::Init, nccl(2, ""));
         let evidence = run.evidence.as_mut().unwrap();
@@ -461,11 +463,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_is_no_ranks_fault() {
-        let detail = "3 GPUs were asked for, and the container sees 2".to_owned();
+        let detail = "3 GPUs were requested, but the container sees 2".to_owned();
         let mut run = failed(0, Phase::Libraries, Failure::Other { detail });
         run.ranks.clear();
         let finding = found(&run, "ranks-complete");
-        expect(&finding, Fail, Some(Launch), &["no rank was started: 3 GPUs were asked for"]);
+        expect(&finding, Fail, Some(Launch), &["no rank was started: 3 GPUs were requested"]);
     }
 
     #[test]
@@ -486,7 +488,7 @@ mod tests {
         let known = || vec![cause(CauseId::NoRdmaHardware)];
         let killed = failed(1, Phase::Connect, Failure::Signal { signal: SIGKILL, name: "SIGKILL".into() });
         let hung = silent(&[(0, false)], Phase::Connect, None);
-        for (mut run, words) in [(killed, "ended by signal 9"), (hung, "the cause is not known")] {
+        for (mut run, words) in [(killed, "ended by signal 9"), (hung, "the cause is unknown")] {
             run.evidence.as_mut().unwrap().causes = known();
             run.evidence.as_mut().unwrap().transports.clear();
             let finding = found(&run, "ranks-complete");

@@ -8,7 +8,7 @@ use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
 use crate::facts::run_evidence::LogEvidence;
 use crate::units::Bytes;
 
-/// What was proved of RDMA. With one rank there is nothing that it could carry.
+/// What was proved about RDMA. With one rank there is nothing to carry.
 pub fn rdma_use(run: &RunFacts) -> RdmaUse {
     match &run.evidence {
         Some(evidence) if run.ranks.len() == 1 && evidence.rdma == RdmaUse::Unknown => RdmaUse::NotExercised,
@@ -41,9 +41,9 @@ pub fn rdma_used(subject: &RunSubject<'_>) -> Judged {
             let summary = format!("RDMA: not exercised{because}");
             let outcome = if required { Outcome::fail(summary) } else { Outcome::warn(summary) };
             let remedy = if run.ranks.len() < 2 {
-                "take two GPUs or more, or --ranks-per-gpu 2, with --force-nic"
+                "use two or more GPUs, or --ranks-per-gpu 2, with --force-nic"
             } else {
-                "--force-nic lets the ranks of one host talk over its RDMA devices"
+                "--force-nic makes the ranks of one host communicate over its RDMA devices"
             };
             outcome.remedy(remedy).blame(Fault::Launch)
         }
@@ -119,7 +119,7 @@ fn not_used(subject: &RunSubject<'_>, because: &str, counts: bool) -> Outcome {
     say("")
 }
 
-/// What keeps the container's processes from opening a device: what, remedy, whose fault.
+/// What prevents the container's processes from opening a device: problem, remedy, who is at fault.
 fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Fault)> {
     let run = subject.run;
     let environment = run.environment.as_ref()?;
@@ -154,7 +154,7 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Fault)> {
                 let driver = subject.target.fabric.driver;
                 return Some((
                     format!(
-                        "{driver}-provider-missing: the kernel has {}, and libibverbs does not list it",
+                        "{driver}-provider-missing: the kernel has {}, but libibverbs does not list it",
                         device.name
                     ),
                     "rdmaprep build IMAGE -t NEW".to_owned(),
@@ -209,13 +209,17 @@ pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
             [] => "no-rdma-hardware: the host has no RDMA device".to_owned(),
             others => {
                 let names: Vec<&str> = others.iter().map(|device| device.name.as_str()).collect();
-                format!("no-rdma-hardware: the host's devices are none of {}: {}", fabric.title, names.join(", "))
+                format!(
+                    "no-rdma-hardware: none of the host's devices belongs to {}: {}",
+                    fabric.title,
+                    names.join(", ")
+                )
             }
         };
-        // A machine without the fabric can try an image all the same; that is said, and is no failure.
+        // A machine without the fabric can still try an image; that is reported, but is not a failure.
         let outcome = if is_asked_for { Outcome::fail(summary) } else { Outcome::warn(summary) };
         return Ok(outcome
-            .remedy("on the host: lspci, and modprobe of the device's driver; the instance needs an RDMA interface")
+            .remedy("on the host: lspci, and modprobe the device's driver; the instance needs an RDMA interface")
             .blame(Fault::Host));
     }
     if let Some((what, remedy, blame)) = not_permitted(environment, &own) {
@@ -225,7 +229,7 @@ pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
         return Ok(outcome);
     }
     if run.verbs.is_none() {
-        return Err(Outcome::unknown("the agent ended before it asked libibverbs"));
+        return Err(Outcome::unknown("the agent ended before it called libibverbs"));
     }
     if let Some((what, remedy, blame)) = broken_device(subject) {
         let warnings = run.verbs.iter().flat_map(|verbs| verbs.warnings.iter().cloned());
@@ -235,7 +239,7 @@ pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
     Ok(Outcome::pass(format!("{}: {}, every port active", count(own.len(), "device"), names.join(", "))))
 }
 
-/// NCCL passes ports that are not active over without a word.
+/// NCCL silently skips ports that are not active.
 fn ports_down(devices: &[&RdmaDevice], environment: &EnvironmentFacts) -> Option<Outcome> {
     let ports: Vec<_> = devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port))).collect();
     let down: Vec<_> = ports.iter().filter(|(_, port)| !port.state.eq_ignore_ascii_case("ACTIVE")).collect();
@@ -268,15 +272,15 @@ pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
     match rdma_use(subject.run) {
         RdmaUse::NotExercised => return Ok(Outcome::skip("RDMA was not exercised")),
         RdmaUse::No => return Ok(Outcome::skip("RDMA carried nothing")),
-        RdmaUse::Unknown => return Err(Outcome::unknown("whether RDMA carried the data is not known")),
+        RdmaUse::Unknown => return Err(Outcome::unknown("whether RDMA carried the data is unknown")),
         RdmaUse::Yes => {}
     }
     let part = match evidence.gpu_direct {
-        GpuDirect::Yes => return Ok(Outcome::pass("the RDMA devices read and write the GPUs' memory themselves")),
+        GpuDirect::Yes => return Ok(Outcome::pass("the RDMA devices access GPU memory directly")),
         GpuDirect::NotExercised => return Ok(Outcome::skip("no channel could use it")),
-        GpuDirect::Unknown => return Err(Outcome::unknown("the channels' lines do not say")),
-        GpuDirect::Mixed => "a part of the channels goes",
-        GpuDirect::No => "RDMA carries the data, and every byte goes",
+        GpuDirect::Unknown => return Err(Outcome::unknown("the channel lines do not show it")),
+        GpuDirect::Mixed => "some channels go",
+        GpuDirect::No => "RDMA carries the data, but every byte goes",
     };
     let summary = format!("{part} through the host's memory, without GPUDirect RDMA");
     if let Some(cause) = subject.cause(&[CauseId::DmabufUnsupported]) {
@@ -296,7 +300,7 @@ pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
     let no_dma_buf = subject.run.gpus.iter().flat_map(|probe| &probe.gpus).any(|gpu| gpu.dma_buf == Some(false));
     let outcome = Outcome::warn(summary).blame(Fault::Host);
     Ok(if environment.peer_memory_module {
-        outcome.remedy("--env NCCL_NET_GDR_LEVEL=SYS, where GPU and device are far apart on the PCIe bus")
+        outcome.remedy("--env NCCL_NET_GDR_LEVEL=SYS, if GPU and device are far apart on the PCIe bus")
     } else {
         let gpus = no_dma_buf.then(|| "the GPUs' driver has no dma-buf".to_owned());
         outcome
@@ -425,7 +429,7 @@ mod tests {
         expect(&found(&run, "rdma-devices"), Pass, None, &["1 device: rocep26s0"]);
         run.environment.as_mut().unwrap().rdma_devices.pop();
         rename(&mut run, "mlx5_0", "mlx5_core", "0x15b3");
-        expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["none of Alibaba eRDMA: mlx5_0"]);
+        expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["belongs to Alibaba eRDMA: mlx5_0"]);
     }
 
     #[test]
@@ -435,7 +439,7 @@ mod tests {
         expect(&found(&sockets(), "gpu-direct"), Skip, None, &[]);
         let mut run = good_run();
         run.evidence.as_mut().unwrap().gpu_direct = GpuDirect::Mixed;
-        expect(&found(&run, "gpu-direct"), Warn, Some(Host), &["a part of the channels", "NCCL_NET_GDR_LEVEL"]);
+        expect(&found(&run, "gpu-direct"), Warn, Some(Host), &["some channels", "NCCL_NET_GDR_LEVEL"]);
         run.environment.as_mut().unwrap().peer_memory_module = false;
         expect(&found(&run, "gpu-direct"), Warn, Some(Host), &["modprobe nvidia_peermem"]);
         run.evidence.as_mut().unwrap().gpu_direct = GpuDirect::Unknown;

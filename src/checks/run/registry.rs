@@ -14,8 +14,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "Every element of every result has the right value.",
         needs: &["rows", "collective"],
-        why: "Wrong sums do not stop a job: it trains on, to a worse model. Whether they come from a library in the image or \
-              from the host, one run does not tell, so the verdict is against the image until another run clears it.",
+        why: "Wrong sums do not stop a job: it keeps training, towards a worse model. One run does not tell whether they come from \
+              the image or the host, so the verdict is against the image until another run clears it.",
         remedy: "Run again without GPUDirect (--env NCCL_NET_GDR_LEVEL=LOC), then without P2P, then with another NCCL.",
         source: "NVIDIA/nccl-tests issues 7, 8 and 131; Mellanox/nv_peer_memory issue 38",
         run: Run(data::data_correct),
@@ -24,9 +24,9 @@ pub static REGISTRY: &[Check] = &[
         id: "container-start",
         severity: Required,
         exceptions: &[],
-        about: "The engine starts a container of the image with GPUs and RDMA devices, and the agent speaks.",
+        about: "The engine starts a container with GPUs and RDMA devices, and the agent responds.",
         needs: &["launch", "ending"],
-        why: "A job's containers are started in the same way: what the engine refuses here it refuses there, and it is mostly \
+        why: "A job's containers are started in the same way: the engine refuses there what it refuses here, and it is mostly \
               the host that lacks something.",
         remedy: "Set up the NVIDIA container toolkit on the host, update its driver, or start from an image with glibc.",
         source: "NVIDIA/nvidia-docker issues 753 and 1034; NVIDIA/nvidia-container-toolkit issue 871",
@@ -38,9 +38,9 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "CUDA sees a GPU in the container.",
         needs: &["gpus", "environment"],
-        why: "CUDA says the same words where no GPU was passed in and where the driver is too old; /dev/nvidiactl tells the two \
+        why: "CUDA gives one message if no GPU was passed in and if the driver is too old; /dev/nvidiactl tells the two \
               apart.",
-        remedy: "docker run --gpus all; or a newer driver on the host, where the GPUs are there.",
+        remedy: "docker run --gpus all; if the GPUs are there, a newer driver on the host.",
         source: "NVIDIA/nvidia-docker issues 400, 1256 (error 803) and 1515 (error 804); rapidsai/cuml issue 5961",
         run: Run(cuda::gpu_visible),
     },
@@ -50,8 +50,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The libcuda that processes open is the host driver's.",
         needs: &["gpus", "environment"],
-        why: "The toolkit's stub opens and does nothing, a compatibility driver works with some hosts only, and one that was \
-              built into the image with the host that it was built on.",
+        why: "The toolkit's stub opens and does nothing, a compatibility driver works only with some hosts, and one \
+              built into the image only with the host that it was built on.",
         remedy: "Take stubs and compat directories off the loader's path; ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         source: "NVIDIA container toolkit, \"Driver Capabilities\"; NVIDIA/nvidia-docker issue 1256",
         run: Run(cuda::cuda_library),
@@ -73,11 +73,11 @@ pub static REGISTRY: &[Check] = &[
         id: "nccl-loaded",
         severity: Required,
         exceptions: &[],
-        about: "Every rank opens libnccl, and finds every function in it.",
+        about: "Every rank opens libnccl and finds every function in it.",
         needs: &["ranks", "failures"],
-        why: "A program that was built for a newer NCCL than the loader gives it ends with `undefined symbol`: that is a \
-              version that does not fit, and no failure of RDMA.",
-        remedy: "Install the NCCL that the program was built for, and take older ones out of LD_LIBRARY_PATH.",
+        why: "A program built for a newer NCCL than the loader gives it ends with `undefined symbol`: that is a \
+              version mismatch, not a failure of RDMA.",
+        remedy: "Install the NCCL that the program was built for, and remove older ones from LD_LIBRARY_PATH.",
         source: "NVIDIA/nccl issue 1784; pytorch/pytorch issues 119932 and 119072; NVIDIA/nccl-tests 2.19.6, src/common.cu",
         run: Run(nccl::nccl_loaded),
     },
@@ -87,8 +87,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The NCCL that the ranks loaded is new enough for the target, and built for the image's major CUDA.",
         needs: &["ranks"],
-        why: "What pip, dpkg and torch.cuda.nccl.version() show may be another copy than the one that runs; here the loaded \
-              library itself was asked.",
+        why: "pip, dpkg and torch.cuda.nccl.version() may show a copy other than the one that runs; here the loaded \
+              library itself is queried.",
         remedy: "RUN pip install a newer nvidia-nccl-cu12, or apt-get install a newer libnccl2",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: NCCL 2.19 or later; \
                  pytorch/pytorch issue 116977; NVIDIA/nccl issue 1320",
@@ -100,8 +100,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "All ranks loaded one NCCL, and it is the one that the image's programs get.",
         needs: &["ranks"],
-        why: "Ranks with different NCCLs end with `Mismatched NCCL version` or wait for one another forever; a run with another \
-              copy than torch's says nothing of torch's.",
+        why: "Ranks with different NCCLs end with `Mismatched NCCL version` or wait for each other forever; a run with a copy \
+              other than torch's says nothing about torch's.",
         remedy: "Give every rank the same image and LD_LIBRARY_PATH.",
         source: "NVIDIA/nccl v2.28, src/init.cc; NVIDIA/nccl issues 354 and 1171",
         run: Run(nccl::nccl_same_everywhere),
@@ -110,11 +110,11 @@ pub static REGISTRY: &[Check] = &[
         id: "ranks-complete",
         severity: Required,
         exceptions: &[],
-        about: "Every rank did all that was asked, and ended by itself.",
+        about: "Every rank did everything requested and exited normally.",
         needs: &["ranks", "rows", "failures", "ending"],
-        why: "One rank that crashes or waits keeps all of them. Which one it was, in which phase, and what NCCL said last is \
-              what a job's own log does not show. Where nothing tells the cause, none is given.",
-        remedy: "See the finding; with no line of NCCL's: --env NCCL_DEBUG=INFO, --env NCCL_DEBUG_SUBSYS=ALL",
+        why: "One rank that crashes or waits blocks all of them. A job's own log does not show which one it was, in which phase, and \
+              NCCL's last line. If nothing shows the cause, none is given.",
+        remedy: "See the finding; without any line from NCCL: --env NCCL_DEBUG=INFO, --env NCCL_DEBUG_SUBSYS=ALL",
         source: "NVIDIA/nccl issues 1260, 2385 and 631; NVIDIA/nccl-tests issues 12, 15 and 117; kubeflow/mpi-operator issue 593",
         run: Run(ranks::ranks_complete),
     },
@@ -124,7 +124,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "RDMA carried the data between ranks: yes, no, not exercised or unknown.",
         needs: &["evidence", "counters"],
-        why: "NCCL falls back to TCP without an error, and the sums are right. Sockets are a failure where the container had an \
+        why: "NCCL falls back to TCP without an error, and the sums are right. Sockets are a failure if the container had an \
               RDMA device, and a warning on a host that has none. One host proves nothing unless the ranks are made to use its \
               device. With --require-rdma anything but yes is a failure.",
         remedy: "See the finding; on one host: --force-nic",
@@ -137,8 +137,8 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The RDMA device reads and writes the GPUs' memory itself.",
         needs: &["evidence"],
-        why: "Without GPUDirect RDMA every byte goes through the host's memory: right, and about a third of the bandwidth on a \
-              fast fabric. That DMA-BUF is there is no proof that it was used.",
+        why: "Without GPUDirect RDMA every byte goes through the host's memory: correct, but about a third of the bandwidth on a \
+              fast fabric. The presence of DMA-BUF does not prove that it was used.",
         remedy: "On the host: modprobe nvidia_peermem; or dma-buf, with a newer rdma-core and driver.",
         source: "NVIDIA/nccl issues 1412, 465 and 778; NVIDIA/nccl-tests issue 245; sgl-project/sglang issue 23143",
         run: Run(rdma::gpu_direct),
@@ -147,9 +147,9 @@ pub static REGISTRY: &[Check] = &[
         id: "bandwidth",
         severity: Required,
         exceptions: &[],
-        about: "The average bus bandwidth is not below the threshold that was given.",
+        about: "The average bus bandwidth is not below the given threshold.",
         needs: &["rows", "ranks"],
-        why: "Bandwidth proves nothing about RDMA, and what is good depends on the instance: only who gives --min-busbw knows. \
+        why: "Bandwidth proves nothing about RDMA, and a good value depends on the instance, so the user sets it with --min-busbw. \
               Without it the number is reported, and the check passes.",
         remedy: "See gpu-direct, and the topology of GPUs and devices.",
         source: "NVIDIA/nccl-tests 2.19.6, NCCL_TESTS_MIN_BW; NVIDIA/nccl issues 1412 and 527",
@@ -161,10 +161,10 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The container has the fabric's devices: present, with an active port, openable, known to libibverbs.",
         needs: &["environment", "verbs"],
-        why: "NCCL says `No device found` for all of it: no hardware, a port that is down, a node that was not passed, a \
-              provider that is not in the image. Each has another remedy, and only the last is the image's fault.",
+        why: "NCCL reports `No device found` for all of these: no hardware, a port that is down, a node that was not passed, a \
+              provider missing from the image. Each has a different remedy, and only the last is the image's fault.",
         remedy: "See the finding.",
-        source: "NVIDIA/nccl v2.30.7, src/transport/net_ib (ports that are not active are passed over); NVIDIA/nccl issue 451",
+        source: "NVIDIA/nccl v2.30.7, src/transport/net_ib (ports that are not active are skipped); NVIDIA/nccl issue 451",
         run: Run(rdma::rdma_devices),
     },
     Check {
@@ -173,7 +173,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "The container shares the host's network.",
         needs: &["launch"],
-        why: "The addresses of a RoCE or eRDMA device are its interface's, which is in the host's network namespace: elsewhere \
+        why: "The addresses of a RoCE or eRDMA device belong to its interface in the host's network namespace: elsewhere \
               connections end with `ibv_modify_qp failed with error No such device`.",
         remedy: "docker run --network host",
         source: "NVIDIA/nccl issues 925 and 551; NVIDIA/nccl-tests issue 14",
@@ -183,10 +183,10 @@ pub static REGISTRY: &[Check] = &[
         id: "memlock",
         severity: Required,
         exceptions: &[],
-        about: "The processes may lock as much memory as they like.",
+        about: "The processes may lock as much memory as they need.",
         needs: &["environment"],
         why: "RDMA locks its buffers. With a small limit the registration fails with `Cannot allocate memory`, which has other \
-              causes where there is no limit.",
+              causes if there is no limit.",
         remedy: "docker run --ulimit memlock=-1 --cap-add IPC_LOCK",
         source: "NVIDIA/nccl-tests issue 206; microsoft/mscclpp issue 335; NVIDIA/nccl issues 1129 and 380",
         run: Run(limits::memlock),
@@ -197,7 +197,7 @@ pub static REGISTRY: &[Check] = &[
         exceptions: &[],
         about: "/dev/shm is large enough for NCCL and data loaders.",
         needs: &["environment"],
-        why: "Docker gives 64 MB unless asked. NCCL then cannot make its segments, or dies of a bus error.",
+        why: "Docker's default is 64 MB. NCCL then cannot create its segments, or dies of a bus error.",
         remedy: "docker run --ipc host, or --shm-size 8g",
         source: "NVIDIA/nccl issues 342, 290 and 525; vllm-project/vllm issue 1710",
         run: Run(limits::shm_size),
@@ -206,10 +206,10 @@ pub static REGISTRY: &[Check] = &[
         id: "settings-in-effect",
         severity: Advice,
         exceptions: &[],
-        about: "No NCCL setting switches RDMA off, and none of the image's had to be overridden for the run.",
+        about: "No NCCL setting switches RDMA off, and the run did not have to override any in the image.",
         needs: &["launch", "environment"],
-        why: "A run that sets its own value over the image's shows what the host can do, not what the image does by itself.",
-        remedy: "ENV NAME= in the image, or take the line out of /etc/nccl.conf",
+        why: "A run that overrides the image's value shows what the host can do, not what the image does on its own.",
+        remedy: "ENV NAME= in the image, or remove the line from /etc/nccl.conf",
         source: "NCCL user guide, environment variables; NVIDIA/nccl v2.28, src/misc/param.cc",
         run: Run(settings::settings_in_effect),
     },

@@ -22,7 +22,7 @@ pub struct InEffect {
     pub value: String,
     /// `image`, `target`, `/etc/nccl.conf`; with what it replaced.
     pub from: String,
-    /// Who has to change it.
+    /// Who has to change the setting.
     pub blame: Fault,
 }
 
@@ -32,7 +32,7 @@ impl InEffect {
         format!("{}={} ({})", self.name, self.value, self.from)
     }
 
-    /// Whether it keeps NCCL from RDMA.
+    /// Whether the setting keeps NCCL from using RDMA.
     pub(super) fn switches_rdma_off(&self) -> bool {
         switches_off(&self.name, &self.value)
     }
@@ -103,13 +103,13 @@ pub fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
             if *origin == Origin::Image && switches_off(&variable.name, value) {
                 wrong.push((
                     format!(
-                        "the image sets {}={value}, which switches RDMA off; {} set {:?} over it for this run",
+                        "the image sets {}={value}, which switches RDMA off; {} overrode it with {:?} for this run",
                         variable.name,
                         origin_word(variable.origin),
                         variable.value
                     ),
                     Fault::Image,
-                    format!("ENV {}=   # a job outside of this run gets the image's value", variable.name),
+                    format!("ENV {}=   # a job outside this run gets the image's value", variable.name),
                 ));
             }
         }
@@ -119,12 +119,9 @@ pub fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
     }
     for variable in lost(run, environment) {
         wrong.push((
-            format!(
-                "{}={} was given to the container, and its processes do not have it",
-                variable.name, variable.value
-            ),
+            format!("{}={} was set for the container, but its processes lack it", variable.name, variable.value),
             Fault::Image,
-            "look at what the image's entrypoint unsets".to_owned(),
+            "check what the image's entrypoint unsets".to_owned(),
         ));
     }
     let Some((first, blame, remedy)) = wrong.first() else {
@@ -178,6 +175,6 @@ mod tests {
     fn what_did_not_arrive() {
         let mut run = good_run();
         run.environment.as_mut().unwrap().variables.remove("NCCL_IB_HCA");
-        expect(&found(&run, "settings-in-effect"), Warn, Some(Image), &["NCCL_IB_HCA=erdma was given"]);
+        expect(&found(&run, "settings-in-effect"), Warn, Some(Image), &["NCCL_IB_HCA=erdma was set"]);
     }
 }

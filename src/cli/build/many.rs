@@ -1,4 +1,4 @@
-//! Several recipes at once: each is built whatever becomes of the others, and a table says what came of all.
+//! Several recipes at once: each is built regardless of the others, and a table shows all results.
 
 use super::{BuildArgs, open_workbench, tags_of};
 use crate::build::{BuildResult, Built, SCHEMA_VERSION, Workbench, check_names};
@@ -31,7 +31,7 @@ struct ManyResult {
     recipes: Vec<Row>,
 }
 
-/// What came of one recipe.
+/// The result of one recipe.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Row {
@@ -39,13 +39,13 @@ struct Row {
     /// The image that the recipe names.
     base: String,
     result: Outcome,
-    /// What `build` of this recipe alone would have ended with; 0 where there is nothing to build, which alone is bad usage.
+    /// The exit code of `build` for this recipe alone; 0 if there is nothing to build, which alone would be bad usage.
     exit_code: u8,
-    /// Of the image that was built.
+    /// The id of the built image.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<Verdict>,
     time_ms: u64,
-    /// What went wrong, in a line; or why nothing was built.
+    /// What went wrong, in one line, or why nothing was built.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     /// What to do about it.
@@ -63,7 +63,7 @@ enum Outcome {
     Failed,
     /// There is nothing to build.
     Skipped,
-    /// An interrupt came before, or meanwhile.
+    /// Interrupted before or during the build.
     Interrupted,
 }
 
@@ -78,10 +78,10 @@ impl Outcome {
     }
 }
 
-/// The exit code of several builds: that of what is known best to need somebody's hand.
+/// The exit code of several builds: that of the result that most clearly needs attention.
 ///
-/// An interrupt stands above all. An image that is at fault stands above a recipe or usage that is, then come the host and a time
-/// limit. What is only not known comes last.
+/// An interrupt comes first, then an image at fault, a recipe or usage at fault, the host, and a time limit. Unknown comes
+/// last.
 fn worst(exits: impl IntoIterator<Item = Exit>) -> Exit {
     let rank = |exit: &Exit| match exit {
         Exit::Ok => 0,
@@ -97,12 +97,12 @@ fn worst(exits: impl IntoIterator<Item = Exit>) -> Exit {
 
 pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if !args.tags.is_empty() {
-        let hint = "leave -t out: each recipe gives its own name, and --tag-prefix goes before it";
-        return Err(CliError::Usage(format!("one name cannot be given to several images\n  {hint}")));
+        let hint = "omit -t: each recipe has its own name, to which --tag-prefix is prepended";
+        return Err(CliError::Usage(format!("several images cannot have one name\n  {hint}")));
     }
     let found = collect(args, global)?;
     check_names(args.tag_prefix.as_deref().unwrap_or_default(), &found)?;
-    // What is wrong with the options is said before any work is done, unless it is so for some recipes only.
+    // Bad options are reported before any work is done, unless they are bad for some recipes only.
     let judges: Vec<Judge> =
         found.iter().map(|found| args.judge.load(Some(&found.recipe))).collect::<Result<_, CliError>>()?;
     let request = args.swap.load()?;
@@ -117,7 +117,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
         let work = found.iter().zip(&judges).map(|of| make(args, global, (&bench, &request), of));
         let mut rows: Vec<(Row, Exit)> =
             futures_util::stream::iter(work).buffer_unordered(args.jobs.get()).collect().await;
-        // They end as they please, and are shown by name.
+        // They end in any order, and are shown by name.
         rows.sort_by(|(one, _), (other, _)| one.recipe.cmp(&other.recipe));
         Ok(rows)
     })?;
@@ -140,7 +140,7 @@ pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exi
     Ok(exit)
 }
 
-/// The recipes that are meant, in the order of the arguments; what is named twice is there twice.
+/// The selected recipes, in the order of the arguments, including duplicates.
 fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
     let mut all: Vec<Found> = Vec::new();
     if args.all && args.subjects.is_empty() {
@@ -154,13 +154,13 @@ fn collect(args: &BuildArgs, global: &Global) -> Result<Vec<Found>, CliError> {
         match recipes::find(text, global)? {
             Some(found) => all.push(found),
             None => {
-                let hint = "only recipes are built several at once; give an image to a command of its own";
+                let hint = "only recipes can be built together; build an image with its own command";
                 return Err(CliError::Usage(format!("{text} is an image\n  {hint}")));
             }
         }
     }
     if args.recipe.region.is_some() && !all.iter().any(|found| found.recipe.base().contains(REGION)) {
-        return Err(CliError::Usage("none of the recipes has an image per region\n  leave --region out".into()));
+        return Err(CliError::Usage("none of the recipes has a regional image\n  omit --region".into()));
     }
     Ok(all)
 }
@@ -223,7 +223,7 @@ async fn build_one(
     if bench.is_stopped() {
         return Err(CliError::Interrupted);
     }
-    // The region is for those that have one.
+    // The region applies only to regional images.
     let region = args.recipe.region.as_deref().filter(|_| found.recipe.base().contains(REGION));
     let subject = Subject::recipe(found.clone(), region)?;
     subject.check_fabric(judge.fabric())?;

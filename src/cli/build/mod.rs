@@ -33,50 +33,50 @@ Examples:
   rdmaprep build my/train:1 -t my/train:1-roce --target cce             for RoCE: kept if it is sound, else the distribution's
   rdmaprep build --all recipes -j 4 --tag-prefix reg.example.com/team/ --push     every recipe of a directory
   rdmaprep build my/debian:12 -t my/debian:12-erdma \\
-      --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from a mirror of your own
+      --mirror http://mirror.example.com/erdma --suite bookworm/erdma   from your own mirror
 
 Exit code of several builds: 130 if interrupted, else the first of 1, 2, 4, 5 and 3 that one has, else 0.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BuildArgs {
-    /// Image of the daemon, or a recipe: its path, or the name of a shipped one (recipe:NAME where an image is called
-    /// alike). Several recipes are built at once; with --all, directories of recipes
+    /// Image in the daemon, or a recipe: its path, or the name of a shipped one (recipe:NAME if an image has the same
+    /// name). Several recipes can be built at once; with --all, directories of recipes
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "all")]
     subjects: Vec<String>,
-    /// Build every recipe of the directories that are named, or every shipped one, and go on past failures
+    /// Build every recipe in the named directories, or every shipped one, and continue after failures
     #[arg(long)]
     all: bool,
-    /// How many of several recipes are built at the same time
+    /// Number of recipes to build at the same time
     #[arg(short, long, value_name = "N", default_value = "2")]
     jobs: NonZeroUsize,
-    /// Name of the new image; may be repeated [default: by the recipe]
+    /// Name of the new image; may be repeated [default: from the recipe]
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
-    /// What to put before the name that a recipe gives, such as registry.example.com/team/
+    /// Prefix for the name from a recipe, such as registry.example.com/team/
     #[arg(long, value_name = "PREFIX", conflicts_with = "tags")]
     tag_prefix: Option<String>,
     /// When to pull the base [default: missing for a recipe, never for an image]
     #[arg(long, value_name = "WHEN", value_enum)]
     pull: Option<PullChoice>,
-    /// Push every tag once the result passed
+    /// Push every tag if the result passes
     #[arg(long)]
     push: bool,
     #[command(flatten)]
     judge: JudgeArgs,
-    /// Which builder; auto takes BuildKit, or the classic builder where there is none
+    /// Builder to use; auto is BuildKit if available, else the classic builder
     #[arg(long, value_enum, default_value_t = BuilderChoice::Auto)]
     builder: BuilderChoice,
-    /// Network of the build, as in docker build [default: the builder's, and none with --offline]
+    /// Network of the build, as in docker build [default: the builder's, or none with --offline]
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
     /// Do not reuse results of earlier builds
     #[arg(long)]
     no_cache: bool,
-    /// Form of the progress on stderr; auto is a live line on a terminal and plain lines elsewhere
+    /// Progress format on stderr; auto is a live line on a terminal, else plain lines
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     progress: ProgressMode,
-    /// Form of the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = TextOrJson::Text)]
     format: TextOrJson,
     #[command(flatten)]
@@ -92,7 +92,7 @@ enum BuilderChoice {
     Classic,
 }
 
-/// When a base comes from its registry.
+/// When to pull a base from its registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PullChoice {
     Missing,
@@ -120,7 +120,7 @@ impl BuildArgs {
     }
 }
 
-/// Connects, and listens for an interrupt from here on.
+/// Connects, and listens for interrupts from then on.
 async fn open_workbench(args: &BuildArgs, request: SwapRequest, global: &Global) -> Result<Workbench, BuildFailure> {
     let stop = CancellationToken::new();
     let stopper = stop.clone();
@@ -133,8 +133,8 @@ async fn open_workbench(args: &BuildArgs, request: SwapRequest, global: &Global)
 
 pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if let Some(tag) = args.tags.iter().find(|tag| !can_be_given(tag)) {
-        let hint = "a tag is lower case, as in registry.example.com/team/image:1.0";
-        return Err(CliError::Usage(format!("{tag:?} is not a name that an image can be given\n  {hint}")));
+        let hint = "a tag is lower case, such as registry.example.com/team/image:1.0";
+        return Err(CliError::Usage(format!("{tag:?} is not a valid image name\n  {hint}")));
     }
     if args.all || args.subjects.len() > 1 {
         return many::run(args, global, output);
@@ -170,19 +170,19 @@ fn tags_of(args: &BuildArgs, subject: &Subject) -> Result<Vec<String>, CliError>
         return Ok(args.tags.clone());
     }
     let Some(found) = subject.found() else {
-        return Err(CliError::Usage("the new image of an image needs a name\n  say --tag NAME (-t)".into()));
+        return Err(CliError::Usage("the new image needs a name\n  add --tag NAME (-t)".into()));
     };
     let prefix = args.tag_prefix.as_deref().unwrap_or_default();
     let tag = found.recipe.default_tag().map(|tag| format!("{prefix}{tag}")).filter(|tag| can_be_given(tag));
     let Some(tag) = tag else {
         let name = &found.recipe.name;
         return Err(CliError::Usage(format!(
-            "{}: no image name can be made of {prefix:?} and the recipe's {name:?}\n  say --tag NAME (-t), or set tag in the recipe",
+            "{}: {prefix:?} and the recipe's {name:?} do not form an image name\n  add --tag NAME (-t), or set tag in the recipe",
             found.origin
         )));
     };
     if args.push && !tag.contains('/') {
-        let hint = "say --tag NAME (-t) with its registry, or --tag-prefix registry.example.com/team/";
+        let hint = "add --tag NAME (-t) with a registry, or --tag-prefix registry.example.com/team/";
         return Err(CliError::Usage(format!("{tag} names no registry to push to\n  {hint}")));
     }
     Ok(vec![tag])

@@ -28,7 +28,7 @@ pub struct RunFacts {
     pub counters: Vec<CounterDelta>,
     pub ending: Ending,
     pub time: RunTime,
-    /// What NCCL's logs add up to; `None`: nobody has read them.
+    /// Conclusions from NCCL's logs; `None`: they were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<LogEvidence>,
     /// Version of the host's GPU driver, where it is known without the container (`550.54.14`).
@@ -104,7 +104,7 @@ pub struct RunTime {
     pub run_ms: u64,
 }
 
-/// What was asked of the engine.
+/// The request to the engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LaunchFacts {
@@ -121,7 +121,7 @@ pub struct LaunchFacts {
     pub variables: Vec<Variable>,
     /// The equivalent `docker run` line.
     pub command_line: String,
-    /// What the engine refused and was left out, with its words.
+    /// Omitted settings that the engine refused, with its message.
     pub given_up: Vec<String>,
     pub force_nic: bool,
     pub ranks_per_gpu: u32,

@@ -1,4 +1,4 @@
-//! What a preflight asks of the agent in the container, and what the agent says: plain data, one message per line.
+//! The protocol between a preflight and the agent in the container: plain data, one message per line.
 //!
 //! Input of the agent: an [`AgentPlan`], as a JSON file. Output: [`AgentMessage`]s, one JSON object per line on stdout, the
 //! first of them [`AgentMessage::Hello`].
@@ -11,7 +11,7 @@ use std::fmt;
 /// Version of the messages; raised when one changes its meaning or goes away.
 pub const PROTOCOL: u32 = 1;
 
-/// What the agent is to do.
+/// The agent's task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentPlan {
     pub protocol: u32,
@@ -27,7 +27,7 @@ pub struct AgentPlan {
     pub phase_timeout_ms: u64,
     /// The whole run, from the start of the agent.
     pub total_timeout_ms: u64,
-    /// Where to change one element of a result before it is checked: the proof that the check finds it.
+    /// The element of a result to corrupt before it is checked: proof that the check finds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
 }
@@ -49,13 +49,13 @@ pub struct Plant {
 #[serde(rename_all = "kebab-case")]
 pub enum GpuSelection {
     All,
-    /// The first so many.
+    /// The first this many.
     First(u32),
     /// These, by CUDA's number in the container.
     List(Vec<u32>),
 }
 
-/// What is measured, in nccl-tests' terms.
+/// The measurement, in nccl-tests' terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Collective {
@@ -134,7 +134,7 @@ pub enum Placement {
     InPlace,
 }
 
-/// What the agent says.
+/// A message from the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "kebab-case")]
 pub enum AgentMessage {
@@ -143,7 +143,7 @@ pub enum AgentMessage {
         version: String,
         hostname: String,
     },
-    /// What the process sees without any library.
+    /// The view of the process without any library.
     Environment(EnvironmentFacts),
     /// What libcuda says.
     Gpus(GpuProbe),
@@ -362,7 +362,7 @@ pub struct Gpu {
     /// CUDA's number in the container.
     pub index: u32,
     pub name: String,
-    /// As `0000:1a:00.0`.
+    /// PCI address such as `0000:1a:00.0`.
     pub pci_address: String,
     pub memory_bytes: u64,
     pub compute_capability: (i32, i32),
@@ -422,9 +422,9 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measured {
-    /// Of one operation, mean over the ranks, in microseconds.
+    /// Time of one operation, mean over the ranks, in microseconds.
     pub time_us: f64,
-    /// Of the fastest and of the slowest rank, in microseconds.
+    /// Times of the fastest and the slowest rank, in microseconds.
     pub min_time_us: f64,
     pub max_time_us: f64,
     /// Wrong elements, sum over the ranks; `None`: not checked.

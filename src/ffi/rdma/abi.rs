@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
-/// Only ever behind a pointer that the library gave.
+/// Used only through a pointer from the library.
 pub type Opaque = c_void;
 
 /// `struct ibv_device`, without what follows `dev_name`.
@@ -123,7 +123,7 @@ pub struct PortAttr {
     port_cap_flags2: u16,
 }
 
-/// Room behind a [`PortAttr`], for a library that knows more than this header.
+/// Room after a [`PortAttr`], for a library newer than this header.
 #[repr(C)]
 pub struct RoomyPortAttr {
     pub known: PortAttr,
@@ -304,7 +304,7 @@ pub mod number {
     pub const LINK_LAYER_ETHERNET: u8 = 2;
 }
 
-/// What this module takes the header to say: for the test that asks the header, in C's words.
+/// This module's assumptions about the header, in C, for the test that compares them.
 pub fn layout() -> Vec<(&'static str, i64)> {
     macro_rules! table {
         (

@@ -25,7 +25,7 @@ impl Drop for Domain<'_> {
 const PAGE: usize = 4096;
 
 impl Domain<'_> {
-    /// New memory, zero, that the device may write to.
+    /// New zeroed memory that the device may write to.
     pub fn register(&self, bytes: usize) -> Result<Region<'_>, Errno> {
         let layout = Layout::from_size_align(bytes.max(PAGE), PAGE).map_err(|_| libc_enomem())?;
         // SAFETY: the layout is not empty.
@@ -44,7 +44,7 @@ impl Domain<'_> {
         }
     }
 
-    /// A queue pair of type RC, with `depth` places on each side.
+    /// A queue pair of type RC, with `depth` entries on each side.
     pub fn create_qp<'q>(&'q self, queue: &'q CompletionQueue<'_>, depth: u32) -> Result<QueuePair<'q>, Errno> {
         let cap =
             QpCap { max_send_wr: depth, max_recv_wr: depth, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
@@ -73,7 +73,7 @@ pub struct Region<'d> {
     pub(super) raw: NonNull<MemoryRegion>,
     pub(super) memory: NonNull<u8>,
     pub(super) layout: Layout,
-    /// A batch did not come to its end: the device may still write.
+    /// A batch did not finish: the device may still write.
     pub(super) is_lost: bool,
     pub(super) domain: PhantomData<&'d ()>,
 }
@@ -82,7 +82,7 @@ impl Drop for Region<'_> {
     fn drop(&mut self) {
         // SAFETY: registered once.
         let result = unsafe { (self.verbs.functions.dereg_mr)(self.raw.as_ptr()) };
-        // What the device may still write to stays.
+        // Memory that the device may still write to is leaked.
         if result == 0 {
             // SAFETY: allocated with this layout, and no longer the device's.
             unsafe { std::alloc::dealloc(self.memory.as_ptr(), self.layout) };

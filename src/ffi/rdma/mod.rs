@@ -1,5 +1,5 @@
-//! libibverbs as far as RDMA writes need it. Input: nothing but the library; output: safe types, each of which gives back what
-//! it holds when it goes.
+//! libibverbs as far as RDMA writes need it. Input: the library alone; output: safe types, each of which releases what it
+//! holds when dropped.
 //!
 //! Posting and polling are not symbols of the library but inline functions of its header, which call through the device's
 //! context.
@@ -52,15 +52,15 @@ functions! {
     optional {}
 }
 
-/// A system error's number.
+/// A system error number.
 pub type Errno = i32;
 
-/// What a call that gives a pointer says.
+/// The result of a call that returns a pointer.
 fn pointer<T>(made: *mut T) -> Result<NonNull<T>, Errno> {
     NonNull::new(made).ok_or_else(last_errno)
 }
 
-/// What a call that gives a number says: most give the error's number, old ones -1, some providers its negative.
+/// The result of a call that returns a number: most return the error number, old ones -1, some providers its negative.
 fn number(result: c_int) -> Result<(), Errno> {
     match result {
         0 => Ok(()),
@@ -142,7 +142,7 @@ pub struct Device<'l> {
     list: PhantomData<&'l ()>,
 }
 
-/// How a device says that it talks.
+/// The transport that a device reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Infiniband,
@@ -160,7 +160,7 @@ impl<'l> Device<'l> {
         text(&self.head().name)
     }
 
-    /// As `uverbs0`.
+    /// Name of the node, such as `uverbs0`.
     pub fn node(&self) -> String {
         text(&self.head().dev_name)
     }
@@ -242,7 +242,7 @@ impl Context<'_> {
     }
 }
 
-/// With the system's words and the name where it is one of those that occur here.
+/// The error with the system's message, and its name if it is one of those that occur here.
 pub fn errno_error(code: Errno) -> StepError {
     use rustix::io::Errno as E;
     let known = [

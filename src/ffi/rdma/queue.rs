@@ -27,7 +27,7 @@ impl Drop for CompletionQueue<'_> {
     }
 }
 
-/// Completions that are taken at once.
+/// Completions polled at once.
 const COMPLETIONS: usize = 16;
 
 impl CompletionQueue<'_> {
@@ -45,12 +45,12 @@ impl CompletionQueue<'_> {
     }
 }
 
-/// The provider left a call out.
+/// The provider lacks a call.
 fn no_such_call() -> Errno {
     rustix::io::Errno::NOSYS.raw_os_error()
 }
 
-/// How a queue pair finds the other one.
+/// The address of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct Address {
     pub number: u32,
@@ -58,7 +58,7 @@ pub struct Address {
     pub lid: u16,
 }
 
-/// What both ends of a connection have in common.
+/// Settings that both ends of a connection share.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub port: u8,
@@ -98,7 +98,7 @@ impl QueuePair<'_> {
         number(unsafe { (self.verbs.functions.modify_qp)(self.raw.as_ptr(), &raw mut attributes, mask) })
     }
 
-    /// Attributes as NCCL has them (NVIDIA/nccl `src/transport/net_ib/connect.cc`: `ncclIbQpInit`, `ncclIbQpRtr`, `ncclIbQpRts`).
+    /// The attributes that NCCL sets (NVIDIA/nccl `src/transport/net_ib/connect.cc`: `ncclIbQpInit`, `ncclIbQpRtr`, `ncclIbQpRts`).
     pub fn to_init(&self, link: &Link) -> Result<(), Errno> {
         let attributes = QpAttr {
             qp_state: n::QPS_INIT,
@@ -157,7 +157,7 @@ impl QueuePair<'_> {
         self.modify(attributes, mask)
     }
 
-    /// Posts a receive that a write with immediate data takes.
+    /// Posts a receive for a write with immediate data.
     fn post_recv(&self, id: u64) -> Result<(), Errno> {
         let mut request =
             ReceiveRequest { wr_id: id, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 0 };
@@ -169,7 +169,7 @@ impl QueuePair<'_> {
     }
 
     /// # Safety
-    /// Both regions must stay, untouched, until the completion.
+    /// Both regions must stay allocated and untouched until the completion.
     unsafe fn post_write(
         &self,
         from: &Region,
@@ -205,23 +205,23 @@ impl QueuePair<'_> {
     }
 }
 
-/// A number of writes at once, each of one place in `from` to the same place in `to`.
+/// A batch of writes, each from one offset in `from` to the same offset in `to`.
 pub struct Batch<'b> {
     pub sender: &'b QueuePair<'b>,
     pub receiver: &'b QueuePair<'b>,
     pub queue: &'b CompletionQueue<'b>,
     pub places: &'b [Range<usize>],
-    /// Travels with the last write.
+    /// Immediate data of the last write.
     pub immediate: u32,
     pub deadline: Instant,
 }
 
-/// Of the receive that the last write of a batch takes.
+/// Id of the receive that the last write of a batch consumes.
 const RECEIVE_ID: u64 = u64::MAX;
 
 impl Batch<'_> {
-    /// Posts all of it and waits until it has arrived: as in NCCL, the last write tells the receiver, which then has what was
-    /// written before. Gives the time from the first post on.
+    /// Posts the batch and waits until it has arrived: as in NCCL, the last write tells the receiver, which then has what was
+    /// written before. Returns the time since the first post.
     pub fn run(&self, from: &mut Region, to: &mut Region) -> Result<Duration, (Step, StepError)> {
         let done = self.post_and_wait(from, to);
         if done.is_err() {

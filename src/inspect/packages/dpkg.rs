@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::fmt;
 
 const STATUS: &str = "var/lib/dpkg/status";
-/// One file for each package, as distroless images have them: without a `Status` line, beside a `.md5sums` of its files.
+/// One file for each package, as distroless images have them: without a `Status` line, next to a `.md5sums` of its files.
 const STATUS_D: &str = "var/lib/dpkg/status.d";
 const CHECKSUMS: &str = ".md5sums";
 const INFO: &str = "var/lib/dpkg/info";
 /// Architectures that dpkg may install, its own first.
 const ARCHITECTURES: &str = "var/lib/dpkg/arch";
-/// Three lines for each file that a package put another's in place of: path, new path, package.
+/// dpkg's diversions, three lines each: path, new path, package.
 const DIVERSIONS: &str = "var/lib/dpkg/diversions";
 
 /// Whether the content of a path is needed here.
@@ -24,12 +24,12 @@ pub fn wants(path: &str) -> bool {
         || path.strip_prefix("var/lib/dpkg/info/").is_some_and(|name| name.ends_with(".list"))
 }
 
-/// Reads `status`. `None`: there is none.
+/// Reads `status`. `None`: the file does not exist.
 pub fn load_status(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
     fs.exists(STATUS).then(|| parse_database(fs, STATUS)).transpose()
 }
 
-/// Reads `status.d`. `None`: there is none, or nothing is in it.
+/// Reads `status.d`. `None`: the directory is missing or empty.
 pub fn load_status_d(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
     let names = fs.list(STATUS_D);
     let mut list = Vec::new();
@@ -98,14 +98,14 @@ pub fn parse_dpkg_status(text: &str) -> Result<Vec<Package>, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dependency<'a> {
     pub name: &'a str,
-    /// What stands behind the name's colon: an architecture, or `any`.
+    /// The part after the name's colon: an architecture, or `any`.
     pub architecture: Option<&'a str>,
     /// Operator (`=`, `>=`, `<<` …) and version.
     pub relation: Option<(&'a str, &'a str)>,
 }
 
 impl Dependency<'_> {
-    /// Whether it names one exact version.
+    /// Whether the dependency names one exact version.
     pub fn is_exact(&self) -> bool {
         matches!(self.relation, Some(("=", _)))
     }
@@ -170,12 +170,12 @@ pub fn parse_depends(field: &str) -> Vec<Vec<Dependency<'_>>> {
         .collect()
 }
 
-/// What the installed packages are and provide, by name.
+/// The installed packages and what they provide, by name.
 #[derive(Debug)]
 pub struct Candidates<'a> {
     /// Packages with the version that they are or provide the name in; `None`: they provide it without a version.
     by_name: HashMap<&'a str, Vec<(&'a Package, Option<&'a str>)>>,
-    /// dpkg's own architecture, where the package says it.
+    /// dpkg's own architecture, if the package states it.
     native: Option<&'a str>,
 }
 
@@ -244,7 +244,7 @@ pub fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) 
             continue;
         };
         for path in text.lines() {
-            // Another package's file stands at this path: this one's was moved.
+            // Another package's file is at this path: this package's was diverted.
             let path = match diversions.get(path) {
                 Some((moved, by)) if by != package => moved,
                 _ => path,
@@ -314,7 +314,7 @@ mod tests {
         let names: Vec<_> = groups[2].iter().map(|d| (d.name, d.is_exact())).collect();
         assert_eq!(names, [("a", false), ("b", false), ("c", true)]);
         assert_eq!(groups[3][0].name, "d");
-        assert!(parse_depends(":any").is_empty(), "an architecture alone is no dependency");
+        assert!(parse_depends(":any").is_empty(), "an architecture alone is not a dependency");
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// A foreign library does not serve a native program, unless it says so.
+    /// A foreign library does not satisfy a native program, unless it declares so.
     #[test]
     fn architectures() {
         let text = "Package: dpkg\nVersion: 1\nArchitecture: amd64\n\n\

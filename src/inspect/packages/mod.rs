@@ -1,7 +1,7 @@
 //! Package databases → [`PackageFacts`], and which package owns a path.
 //!
-//! `dpkg` reads `status` and `status.d`, `rpm` the three formats of rpm. A database that is there and cannot be read never
-//! looks like "no packages": the facts say so and why.
+//! `dpkg` reads `status` and `status.d`, `rpm` the three formats of rpm. An unreadable database never looks like "no
+//! packages": the facts say that it is unreadable, and why.
 
 mod dpkg;
 pub mod rpm;
@@ -39,7 +39,7 @@ pub fn wants_database(path: &str) -> bool {
 /// round: the one with packages counts.
 ///
 /// # Errors
-/// A dpkg database that is there and cannot be read. For an rpm database the facts say so.
+/// A dpkg database exists and cannot be read. For an rpm database the facts say so.
 pub fn load_packages(fs: &RootFs, architecture: &str) -> Result<PackageFacts, InspectError> {
     let status = dpkg::load_status(fs)?;
     let status_d = dpkg::load_status_d(fs)?;
@@ -84,7 +84,7 @@ impl Located {
         for format in Format::ALL {
             for directory in RPM_DIRECTORIES {
                 let Some(path) = fs.real_path(&format!("{directory}/{}", format.file_name())) else { continue };
-                // Nothing is in a file without bytes; a tool that only looked has left it.
+                // An empty file was left by a tool that only queried the database.
                 let is_file = matches!(fs.get(&path), Some(Node::File { size: 1.., .. }));
                 if is_file && !found.iter().any(|other| other.path == path) {
                     found.push(Located { path, format });
@@ -116,7 +116,7 @@ impl Located {
     }
 }
 
-/// The content of a database file. `None`: it is not there.
+/// The content of a database file. `None`: the file does not exist.
 fn content(fs: &RootFs, path: &str) -> Result<Option<Vec<u8>>, String> {
     match fs.get(path) {
         None => Ok(None),
@@ -125,13 +125,13 @@ fn content(fs: &RootFs, path: &str) -> Result<Option<Vec<u8>>, String> {
             fs.unpack(path).map(Some).ok_or_else(|| "its content was lost".to_owned())
         }
         Some(Node::File { kept: Kept::TooLarge, .. }) => {
-            Err(format!("/{path} is larger than the {} that are read", crate::units::Bytes(MAX_DATABASE_BYTES)))
+            Err(format!("/{path} is larger than the limit of {}", crate::units::Bytes(MAX_DATABASE_BYTES)))
         }
-        Some(_) => Err(format!("a link leads to /{path}, where no database is looked for")),
+        Some(_) => Err(format!("a link leads to /{path}, which is not a known place for a database")),
     }
 }
 
-/// Reads the rpm database. `None`: there is none.
+/// Reads the rpm database. `None`: the image has none.
 fn load_rpm(fs: &RootFs) -> Option<PackageFacts> {
     let located = Located::all(fs);
     let unreadable = |problem: String| {
@@ -139,7 +139,7 @@ fn load_rpm(fs: &RootFs) -> Option<PackageFacts> {
         PackageFacts { manager: PackageManager::Unreadable, problem, ..PackageFacts::default() }
     };
     if located.is_empty() {
-        return empty_file(fs).map(|path| unreadable(format!("rpm database /{path}: it has no bytes")));
+        return empty_file(fs).map(|path| unreadable(format!("rpm database /{path}: the file is empty")));
     }
     let mut chosen: Option<(&Located, Vec<Package>)> = None;
     for database in &located {
@@ -165,7 +165,7 @@ fn load_rpm(fs: &RootFs) -> Option<PackageFacts> {
     chosen.map(|(database, list)| PackageFacts { manager: database.format.manager(), list, ..PackageFacts::default() })
 }
 
-/// A file of a database's name without any content, where nothing better is there.
+/// An empty database file, if there is nothing better.
 fn empty_file(fs: &RootFs) -> Option<String> {
     let names =
         RPM_DIRECTORIES.iter().flat_map(|dir| Format::ALL.map(|format| format!("{dir}/{}", format.file_name())));
@@ -215,7 +215,7 @@ pub fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) 
         return dpkg::for_each_owned(fs, packages, visit);
     }
     for located in Located::all(fs).iter().filter(|located| located.format.manager() == packages.manager) {
-        // It was read before: what could be wrong with it would stand in the facts.
+        // The database was read before, so the facts already record any problem with it.
         if let Ok(database) = located.read(fs) {
             let read = database.visit_files(visit);
             debug_assert!(read.is_ok(), "{read:?}");
@@ -235,7 +235,7 @@ pub fn owners_below(fs: &RootFs, packages: &PackageFacts, directory: &str) -> Ve
     owners.into_iter().collect()
 }
 
-/// Which installed package owns each of a few paths.
+/// The installed package that owns each of a few paths.
 pub struct Owners {
     /// Path without leading slash → package.
     owners: BTreeMap<String, String>,

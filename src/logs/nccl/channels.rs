@@ -48,7 +48,7 @@ impl Recent {
     }
 }
 
-/// Of the peer, the direction and what carries the channel: its length and last eight bytes.
+/// Length and last eight bytes of the text for peer, direction and transport.
 fn tag(line: &ChannelLine<'_>) -> u32 {
     let end = line.via.last_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let direction = u64::from(line.direction == Direction::Send);

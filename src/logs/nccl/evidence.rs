@@ -7,7 +7,7 @@ use crate::versions::{NcclVersion, parse_nccl_version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a run's log shows, over all its processes.
+/// The content of a run's log, over all its processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NcclEvidence {
@@ -38,7 +38,7 @@ pub struct NcclEvidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VersionUse {
-    /// As printed, `2.28.9+cuda13.0`.
+    /// The printed version, such as `2.28.9+cuda13.0`.
     pub text: String,
     /// Zero: a line without a prefix, which says nothing of who printed it.
     pub processes: u32,
@@ -60,14 +60,14 @@ pub struct TransportUse {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceUse {
     pub host: String,
-    /// As NCCL names it; of merged devices `mlx5_0+mlx5_1`.
+    /// NCCL's name; for merged devices `mlx5_0+mlx5_1`.
     pub name: String,
     /// Physical devices behind the name.
     pub devices: Vec<String>,
     /// `RoCE` for any Ethernet link, `IB`.
     pub link: String,
     pub lines: u64,
-    /// Of these, with `/GDRDMA`.
+    /// Those among them with `/GDRDMA`.
     pub gdr_lines: u64,
 }
 

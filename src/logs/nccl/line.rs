@@ -6,12 +6,12 @@
 //! |---|---|
 //! | 2.4 – 2.30 | `H:P:T [d] NCCL INFO message` |
 //! | to 2.25 | `H:P:T [d] file:line NCCL WARN message`, after an empty line |
-//! | since 2.26 | `[YYYY-MM-DD HH:MM:SS] H:P:T [d] file:line NCCL WARN message`; the time can stand before any level |
+//! | since 2.26 | `[YYYY-MM-DD HH:MM:SS] H:P:T [d] file:line NCCL WARN message`; the time can precede any level |
 //! | 2.30 | `… [d] file:line (thread name) NCCL WARN message` |
 //! | all | `H:P:T NCCL CALL message`, `H:P:T [d] 1.5 function:line NCCL TRACE message` |
 //!
 //! What other programs put in front (mpirun's `[1,0]<stdout>:`, a container engine's time, torchrun's `[rank0]:`) ends with
-//! something that cannot stand in a host name. Two processes that write to one pipe can leave two records on one line.
+//! something that cannot be in a host name. Two processes that write to one pipe can leave two records on one line.
 
 use memchr::memmem::Finder;
 use memchr::memrchr;
@@ -28,7 +28,7 @@ const MAX_PREFIX: usize = 1024;
 /// Bytes of a host name (Linux has 64), and of what is glued to it.
 const MAX_HOST: usize = 128;
 
-/// What a record is for.
+/// The severity of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Info,
@@ -39,7 +39,7 @@ pub enum Level {
     Other,
 }
 
-/// One record of NCCL, or a line that is none.
+/// One record of NCCL, or any other line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     pub level: Level,
@@ -50,9 +50,9 @@ pub struct Record<'a> {
     /// `None`: not given, or garbage.
     pub device: Option<u32>,
     pub message: &'a [u8],
-    /// What stands before the host.
+    /// The text before the host.
     lead: &'a [u8],
-    /// What stands between the device and `NCCL`.
+    /// The text between the device and `NCCL`.
     place: &'a [u8],
 }
 
@@ -211,7 +211,7 @@ fn parse_header(text: &[u8], at: usize) -> Option<Header> {
         return None;
     }
     let message = at + 5 + word.len() + space;
-    // All that stands before is short: what is further away is not looked at.
+    // Any prefix is short: text further away is not examined.
     let base = at.saturating_sub(MAX_PREFIX);
     let head = text[base..at].strip_suffix(b" ")?;
     let header = |((host, host_end), pid, tid), device, place| Header {
@@ -298,7 +298,7 @@ fn number_before(text: &[u8], end: usize) -> Option<(usize, u32)> {
     Some((begin, parse_u32(&text[begin..end])?))
 }
 
-/// Where what belongs to the next record begins: NCCL's time and mpirun's tag stand before its host.
+/// Where the next record begins: NCCL's time and mpirun's tag precede its host.
 fn lead_of_next(text: &[u8]) -> usize {
     let mut end = text.len();
     if text.ends_with(b"] ")

@@ -54,11 +54,11 @@ pub(super) struct ChannelLine<'a> {
     /// The other rank; `None`: a collective network has none.
     pub peer: Option<u32>,
     pub direction: Direction,
-    /// What stands behind `via `, for [`parse_via`].
+    /// The text after `via `, for [`parse_via`].
     pub via: &'a [u8],
 }
 
-/// What stands behind `via`.
+/// The transport after `via`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Via<'a> {
     Net { network: &'a [u8], device: u32, gdr: bool, shared: bool, proxied: bool },
@@ -157,7 +157,7 @@ pub struct IbDevice {
 }
 
 impl IbDevice {
-    /// As NCCL names it: `mlx5_0`, merged `mlx5_0+mlx5_1`.
+    /// NCCL's name: `mlx5_0`, merged `mlx5_0+mlx5_1`.
     pub fn name(&self) -> String {
         self.ports.iter().map(|port| port.device.as_str()).collect::<Vec<_>>().join("+")
     }
@@ -184,7 +184,7 @@ pub struct IbPort {
 /// Most devices of a list (`MAX_IB_DEVS` is 32, `MAX_IB_VDEVS` 256).
 const MAX_DEVICES: usize = 256;
 
-/// Reads what stands behind `NET/IB : Using`; the list can be empty (2.24 – 2.30 print it so when there is no device).
+/// Reads the text after `NET/IB : Using`; the list can be empty (2.24 – 2.30 print it so without a device).
 ///
 /// ` [0]erdma_0:1/RoCE [1]erdma_1:1/RoCE [RO]; OOB eth0:…`, ` [0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE} …` (2.21 – 2.23,
 /// IBext_v8), ` [0]mlx5_0:1/IB/SHARP …` (HPC-X), ` [0]erdma_0:1:<rail>:<plane>/RoCE …` (2.30).
@@ -259,7 +259,7 @@ pub(super) fn parse_virtual_device(text: &str) -> Option<IbDevice> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SocketInterface {
     pub name: String,
-    /// As NCCL prints it, without the port.
+    /// The address that NCCL prints, without the port.
     pub address: String,
 }
 

@@ -4,7 +4,7 @@
 //! [`NcclEvidence`] of a run. From it follow whether RDMA carried the data ([`judge_rdma`]) and what went wrong
 //! ([`explain_nccl_log`]). Nothing here reads a file; a log of any length takes the same memory.
 //!
-//! NCCL 2.4 to 2.30 are known; shapes and sources stand in the modules.
+//! NCCL 2.4 to 2.30 are supported; the modules document formats and sources.
 
 mod causes;
 mod channels;

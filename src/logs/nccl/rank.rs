@@ -24,7 +24,7 @@ pub enum Phase {
     Loaded,
     /// Looking for the other ranks: an interface is chosen, or `Init START` was printed and nothing that needs the others.
     Bootstrap,
-    /// The ranks found one another; topology and channels are being worked out.
+    /// The ranks found each other; topology and channels are being worked out.
     InitStart,
     /// `Connected all rings` before `Init COMPLETE` (to 2.21 or so, where connections are made in init).
     Connected,
@@ -176,7 +176,7 @@ impl Counted {
     }
 }
 
-/// What a network plugin did.
+/// The outcome of a network plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PluginUse {
@@ -201,7 +201,7 @@ pub enum PluginState {
     Assigned,
 }
 
-/// What a process said about itself and its connections.
+/// A process's messages about itself and its connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RankEvidence {
@@ -210,7 +210,7 @@ pub struct RankEvidence {
     pub pid: u32,
     /// The communicators it took part in, in order.
     pub memberships: Vec<Membership>,
-    /// As printed, `2.28.9+cuda13.0`; to 2.21 only rank 0 prints it.
+    /// The printed version, such as `2.28.9+cuda13.0`; up to 2.21 only rank 0 prints it.
     pub version: Option<String>,
     /// Further ones, of lines without a prefix: several processes printed them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -23,7 +23,7 @@ pub fn is_verbs_network(name: &str) -> bool {
     name == "IB" || name.starts_with("IBext")
 }
 
-/// What was seen of a run beside its log.
+/// Observations of a run other than its log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
     /// Ranks that the run was started with; `None`: believe the log.
@@ -33,7 +33,7 @@ pub struct Observed {
     pub wrong_values: Option<u64>,
 }
 
-/// What the byte counters of the RDMA devices said.
+/// The byte counters of the RDMA devices.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum CounterReading {
     /// Nobody looked: there is a log and nothing else.
@@ -44,7 +44,7 @@ pub enum CounterReading {
     /// How much they rose.
     Read {
         devices: Vec<DeviceBytes>,
-        /// What they must have risen by, all devices together; `None`: not known.
+        /// The minimum rise, all devices together; `None`: unknown.
         expected: Option<ExpectedBytes>,
     },
 }
@@ -69,7 +69,7 @@ pub struct ExpectedBytes {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RdmaVerdict {
     pub rdma: RdmaUse,
-    /// What the log alone would say: `Yes` for channel lines through RDMA and none else, from every rank.
+    /// The verdict of the log alone: `Yes` if every rank has channel lines, all of them through RDMA.
     pub by_log: RdmaUse,
     pub gpu_direct: GpuDirect,
     /// The decisive one first.
@@ -105,7 +105,7 @@ pub enum RdmaReason {
     RanksWithoutChannels { processes: Vec<String> },
     /// Counters of the devices in use rose by what was to be moved.
     CountersRose { sent_bytes: u64, received_bytes: u64, expected: u64 },
-    /// They did not: log and counters contradict one another.
+    /// They did not: log and counters contradict each other.
     CountersDidNotRise { sent_bytes: u64, received_bytes: u64, expected: u64, elsewhere: Vec<String> },
     /// They were not read: the log is all there is.
     CountersNotRead,
@@ -266,7 +266,7 @@ fn judge_log(evidence: &NcclEvidence, expected: Option<u32>) -> (RdmaUse, Vec<Rd
     (if complete { RdmaUse::Yes } else { RdmaUse::Unknown }, reasons)
 }
 
-/// What channel lines through RDMA leave open.
+/// The questions that RDMA channel lines leave open.
 fn gaps(evidence: &NcclEvidence, expected: Option<u32>) -> Vec<RdmaReason> {
     let mut gaps = Vec::new();
     if let Some((place, index)) = evidence.unnamed_devices.first() {

@@ -12,11 +12,11 @@ pub struct RankLog {
     facts: RankEvidence,
     milestones: Milestones,
     channels: Channels,
-    /// What the last record said, not yet as a text.
+    /// The last record's message, not yet as text.
     last: Vec<u8>,
     /// A line without its colours.
     plain: Vec<u8>,
-    /// Of its own, for [`RankLog::push`].
+    /// Its own memory budget, for [`RankLog::push`].
     room: Room,
 }
 
@@ -104,7 +104,7 @@ impl RankLog {
         Reading { facts: &mut self.facts, milestones: &mut self.milestones, channels: &mut self.channels, room }
     }
 
-    /// What the log says so far.
+    /// The state of the log so far.
     pub fn evidence(&self) -> RankEvidence {
         self.clone().into_evidence()
     }

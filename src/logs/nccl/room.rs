@@ -10,9 +10,9 @@ pub struct Room {
 }
 
 impl Room {
-    /// What the logs of all processes may take together: 1,024 ranks take about 4 MiB.
+    /// Memory limit for the logs of all processes: 1,024 ranks need about 4 MiB.
     pub const ALL: Room = Room { left: 48 << 20 };
-    /// What one process alone may take.
+    /// Memory limit for one process.
     pub const ONE: Room = Room { left: 1 << 20 };
 
     pub const fn new(bytes: usize) -> Room {

@@ -80,7 +80,7 @@ impl Interleaved {
         self.finish_with(&mut |_| {})
     }
 
-    /// As [`Interleaved::finish`]; `other` gets the last line where it has no record.
+    /// Ends like [`Interleaved::finish`]; `other` gets the last line if it is not a record.
     pub fn finish_with(mut self, other: &mut dyn FnMut(&[u8])) -> Logs {
         let line = std::mem::take(&mut self.partial);
         self.line(&line, other);
@@ -221,7 +221,7 @@ impl Places {
             self.slots = vec![Place::default(); 2 * old.len()];
             old.into_iter().filter(|place| place.log > 0).for_each(|place| self.put(place));
         }
-        // The ranks of a host come up near one another; where they do not, a name is kept twice.
+        // The ranks of a host come up near each other; where they do not, a name is kept twice.
         let near = self.hosts.len().saturating_sub(64);
         let host = match self.hosts[near..].iter().position(|known| **known == *host) {
             Some(at) => near + at,

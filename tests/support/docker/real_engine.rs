@@ -61,7 +61,7 @@ impl Workshop {
             Err(error) => return skip(&error.to_string()),
         };
         if engine.info().kind != EngineKind::Docker || engine.info().os != "linux" {
-            return skip("the engine is no Docker on Linux");
+            return skip("the engine is not Docker on Linux");
         }
         let number = u64::from(std::process::id()) * 1000 + u64::from(COUNTER.fetch_add(1, Ordering::Relaxed));
         let Some(archive) = busybox_archive(number) else {

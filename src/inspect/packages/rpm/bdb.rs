@@ -1,6 +1,6 @@
 //! Berkeley DB's hash format, `Packages`, as rpm wrote it until 4.16: bytes → headers.
 //!
-//! The form (Berkeley DB's `dbinc/db_page.h`), in the byte order of the machine that wrote it: pages of one size, the
+//! The format (Berkeley DB's `dbinc/db_page.h`), in the byte order of the machine that wrote it: pages of one size, the
 //! first of which says which. A hash page holds keys and values in turn; a value that does not fit, as nearly all headers
 //! do not, is a chain of overflow pages. The key is the package's number; number 0 holds the next free number.
 
@@ -35,13 +35,13 @@ pub fn visit_headers(database: &[u8], visit: Visit<'_>) -> Result<(), RpmError> 
         match page[25] {
             HASH | HASH_UNSORTED => packages += file.visit_page(page, visit)?,
             FREE | OVERFLOW => {}
-            _ => return Err(RpmError::Damaged("a page is of no known kind")),
+            _ => return Err(RpmError::Damaged("a page is of an unknown type")),
         }
     }
-    // A hash page that lost its type would lose packages without a word. The count is only kept where the writer locks
+    // A hash page that lost its type would silently lose packages. The count is only kept if the writer locks
     // the whole file, as rpm does; elsewhere it stays zero.
     if packages < file.entries {
-        return Err(RpmError::Damaged("it has fewer packages than it says"));
+        return Err(RpmError::Damaged("it has fewer packages than it claims"));
     }
     Ok(())
 }
@@ -68,7 +68,7 @@ impl<'a> File<'a> {
         }
         match (bytes.get(24), bytes.get(25)) {
             (Some(0), Some(&HASH_META)) => {}
-            (Some(0), _) => return Err(RpmError::Damaged("the first page is none of a hash")),
+            (Some(0), _) => return Err(RpmError::Damaged("the first page does not belong to a hash")),
             _ => return Err(RpmError::Unsupported("an encrypted Berkeley DB")),
         }
         let page_bytes = order.index(bytes, 20).filter(|size| size.is_power_of_two() && (512..=65536).contains(size));
@@ -89,13 +89,13 @@ impl<'a> File<'a> {
             .ok_or(RpmError::Truncated)
     }
 
-    /// Visits the packages of one hash page; answers how many entries it has.
+    /// Visits the packages of one hash page; returns how many entries it has.
     fn visit_page(&mut self, page: &'a [u8], visit: Visit<'_>) -> Result<u32, RpmError> {
         const BAD: RpmError = RpmError::Damaged("a hash page is out of order");
         let items = usize::from(self.order.u16(page, 20).ok_or(BAD)?);
         let offset = |item: usize| self.order.u16(page, PAGE_HEADER_BYTES + 2 * item).map(usize::from);
         let mut found = Vec::with_capacity(items / 2);
-        // Items stand one behind the other from the page's end towards its front.
+        // Items are stored consecutively from the page's end towards its front.
         let mut end = page.len();
         for item in 0..items {
             let start = offset(item).filter(|start| *start < end).ok_or(BAD)?;
@@ -108,7 +108,7 @@ impl<'a> File<'a> {
         for pair in found.chunks_exact(2) {
             let (key, value) = (pair[0], pair[1]);
             if key[0] != KEY_DATA || key.len() != 5 {
-                return Err(RpmError::Damaged("a key is no package number"));
+                return Err(RpmError::Damaged("a key is not a package number"));
             }
             if key[1..] == [0; 4] {
                 continue;
@@ -116,7 +116,7 @@ impl<'a> File<'a> {
             let header = match value[0] {
                 KEY_DATA => Cow::Borrowed(&value[1..]),
                 OFF_PAGE => Cow::Owned(self.overflow(value)?),
-                _ => return Err(RpmError::Damaged("a package is of no known kind")),
+                _ => return Err(RpmError::Damaged("a package is of an unknown type")),
             };
             visit(&header)?;
         }

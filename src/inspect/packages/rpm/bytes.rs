@@ -1,4 +1,4 @@
-//! Reading numbers out of untrusted bytes: a place that is not there is `None`, never a panic.
+//! Reads numbers from untrusted bytes: an offset out of range is `None`, never a panic.
 
 /// `length` bytes from `at` on.
 pub fn slice(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
@@ -29,14 +29,14 @@ impl Order {
         })
     }
 
-    /// The same as an index; `None` also where it does not fit one.
+    /// A number as an index; `None` also if it does not fit `usize`.
     pub fn index(self, bytes: &[u8], at: usize) -> Option<usize> {
         self.u32(bytes, at).and_then(|number| usize::try_from(number).ok())
     }
 }
 
-/// Pages of a database that were read. A sound database refers to each page once, so that one walk costs no more than the
-/// file is long.
+/// The pages of a database that were read. A sound database refers to each page once, so a walk never reads more than the
+/// file's length.
 #[derive(Debug)]
 pub struct Visited(Vec<bool>);
 

@@ -1,9 +1,9 @@
-//! One rpm header, as every rpm database holds one per package: bytes → tags.
+//! One rpm header, of which every rpm database holds one per package: bytes → tags.
 //!
-//! The form (rpm's `lib/header.c`; Linux Standard Base, "Package File Format"): two big-endian numbers, count of index
+//! The format (rpm's `lib/header.c`; Linux Standard Base, "Package File Format"): two big-endian numbers, count of index
 //! entries and length of the data; the entries, 16 bytes each (tag, type, offset into the data, count); the data. In a
-//! database the eight bytes of magic that a package file has in front are left out. Nothing is copied before it is asked
-//! for.
+//! database the eight bytes of magic at the start of a package file are left out. Nothing is copied before it is
+//! requested.
 
 use super::RpmError;
 use super::bytes::{Order, slice};
@@ -27,14 +27,14 @@ const BYTE_TYPES: [u32; 2] = [1, 2];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tag {
-    /// Of a signature header: digest of the header that follows it.
+    /// In a signature header: the digest of the header that follows it.
     HeaderSha256 = 273,
     Name = 1000,
     Version = 1001,
     Release = 1002,
     Epoch = 1003,
     Arch = 1022,
-    /// Whole paths, as packages of rpm 3 have them.
+    /// Whole paths, as in packages of rpm 3.
     OldFileNames = 1027,
     FileStates = 1029,
     SourceRpm = 1044,
@@ -52,7 +52,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// In a signature header the number stands for the size of all that follows it (rpm's `rpmSigTag_e`).
+    /// In a signature header this number means the size of everything that follows it (rpm's `rpmSigTag_e`).
     pub const SIGNED_BYTES: Tag = Tag::Name;
 }
 
@@ -112,7 +112,7 @@ impl<'a> Header<'a> {
         for entry in index.chunks_exact(ENTRY_BYTES) {
             let number = |at| Order::Big.u32(entry, at).unwrap_or(0);
             if let Some(at) = TAGS.iter().position(|tag| *tag as u32 == number(0)) {
-                // Tags that were added at the installation stand behind the package's own and replace them.
+                // Tags added at installation follow the package's own and replace them.
                 entries[at] = Some(Entry { kind: number(4), offset: number(8) as usize, count: number(12) as usize });
             }
         }
@@ -123,7 +123,7 @@ impl<'a> Header<'a> {
         TAGS.iter().position(|known| *known == tag).and_then(|at| self.entries[at])
     }
 
-    /// A single text. `None`: the package does not have the tag.
+    /// A single text. `None`: the package lacks the tag.
     pub fn text(&self, tag: Tag) -> Result<Option<Cow<'a, str>>, RpmError> {
         match self.entry(tag) {
             Some(_) => self.texts(tag)?.next().transpose(),
@@ -131,7 +131,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The texts of a tag, none where it is missing. Each is an error where the data ends too early.
+    /// The texts of a tag, none if it is missing. Each is an error if the data ends too early.
     pub fn texts(&self, tag: Tag) -> Result<Texts<'a>, RpmError> {
         let Some(entry) = self.entry(tag) else {
             return Ok(Texts { rest: &[], left: 0 });
@@ -143,7 +143,7 @@ impl<'a> Header<'a> {
         Ok(Texts { rest, left: entry.count })
     }
 
-    /// The numbers of a tag, none where it is missing.
+    /// The numbers of a tag, none if it is missing.
     pub fn numbers(&self, tag: Tag) -> Result<impl Iterator<Item = u32> + use<'a>, RpmError> {
         let data = match self.entry(tag) {
             Some(entry) if entry.kind != INT32 => {
@@ -159,7 +159,7 @@ impl<'a> Header<'a> {
         Ok(data.chunks_exact(4).map(|bytes| Order::Big.u32(bytes, 0).unwrap_or(0)))
     }
 
-    /// The bytes of a tag, none where it is missing.
+    /// The bytes of a tag, none if it is missing.
     pub fn bytes(&self, tag: Tag) -> Result<&'a [u8], RpmError> {
         match self.entry(tag) {
             Some(entry) if !BYTE_TYPES.contains(&entry.kind) => Err(RpmError::Header("has no bytes where they belong")),
@@ -171,7 +171,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Texts behind each other, each ended by a zero byte.
+/// Consecutive texts, each ended by a zero byte.
 #[derive(Debug)]
 pub struct Texts<'a> {
     rest: &'a [u8],

@@ -16,7 +16,7 @@ use crate::facts::{Package, PackageManager, PackageState};
 use header::{Header, Tag};
 use std::borrow::Cow;
 
-/// What visits each header.
+/// The callback for each header.
 type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), RpmError>;
 
 // For comparison with the limits: the CBL-Mariner 2.0 base image has 129 packages with 97 kB of relations, 3 281 of them,
@@ -47,7 +47,7 @@ const NOT_INSTALLED_STATES: [u8; 2] = [1, 2];
 /// Why an rpm database cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RpmError {
-    #[error("it does not start as a database of {0}")]
+    #[error("it does not start like a {0} database")]
     NotADatabase(&'static str),
     #[error("it is cut off")]
     Truncated,
@@ -63,7 +63,7 @@ pub enum RpmError {
     TooManyFiles,
     #[error("its packages have more than {MAX_RELATIONS} requirements and provisions")]
     TooManyRelations,
-    #[error("its packages have more text than the {limit} that are read", limit = crate::units::Bytes(MAX_TEXT_BYTES as u64))]
+    #[error("its packages have more text than the limit of {limit}", limit = crate::units::Bytes(MAX_TEXT_BYTES as u64))]
     TooMuchText,
 }
 
@@ -95,7 +95,7 @@ impl Format {
     }
 }
 
-/// Names that SQLite puts behind a database's: its write-ahead log and its rollback journal.
+/// Suffixes that SQLite appends to a database's name: its write-ahead log and its rollback journal.
 pub const SQLITE_COMPANIONS: [&str; 2] = ["-wal", "-journal"];
 
 /// A database in memory.
@@ -103,7 +103,7 @@ pub const SQLITE_COMPANIONS: [&str; 2] = ["-wal", "-journal"];
 pub struct Database {
     pub format: Format,
     pub content: Vec<u8>,
-    /// Of SQLite only; empty where there is none.
+    /// Only for SQLite; empty if the log does not exist.
     pub wal: Vec<u8>,
     pub journal: Vec<u8>,
 }
@@ -112,7 +112,7 @@ impl Database {
     /// All packages, in the order of the database.
     ///
     /// # Errors
-    /// The database is damaged or exceeds a limit. What was read until then is not shown: half a list is no list.
+    /// The database is damaged or exceeds a limit. What was read until then is dropped: half a list would mislead.
     pub fn packages(&self) -> Result<Vec<Package>, RpmError> {
         let mut packages = Vec::new();
         let mut left = Left { text_bytes: MAX_TEXT_BYTES, relations: MAX_RELATIONS };
@@ -129,7 +129,7 @@ impl Database {
     /// Calls `visit` with package, directory (with a slash at its end) and name of every file that a package has installed.
     ///
     /// # Errors
-    /// As [`Database::packages`].
+    /// Fails like [`Database::packages`].
     pub fn visit_files(&self, visit: &mut dyn FnMut(&str, &str, &str)) -> Result<(), RpmError> {
         let mut left = MAX_FILES;
         self.visit(&mut |header| {
@@ -243,7 +243,7 @@ fn relations(header: &Header<'_>, tags: [Tag; 3], left: &mut Left) -> Result<Str
             Some(operator) if !version.is_empty() => format!("{name} {operator} {version}"),
             _ => name.into_owned(),
         };
-        // The same one stands there once for each phase (`pre`, `post`) that needs it.
+        // A dependency is listed once for each phase (`pre`, `post`) that needs it.
         if relation == last {
             continue;
         }
@@ -270,7 +270,7 @@ fn operator(flags: u32) -> Option<&'static str> {
     }
 }
 
-/// Directory and name of every file, those left out at the installation not among them.
+/// Directory and name of every file, without those skipped at installation.
 fn visit_files_of(
     header: &Header<'_>,
     visit: &mut dyn FnMut(&str, &str) -> Result<(), RpmError>,

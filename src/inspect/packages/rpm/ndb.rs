@@ -1,6 +1,6 @@
 //! rpm's own format, `Packages.db`, as SUSE uses it: bytes → headers.
 //!
-//! The form (rpm's `lib/backend/ndb/rpmpkg.c`), little-endian: a header of 32 bytes, slots of 16 bytes to the end of the
+//! The format (rpm's `lib/backend/ndb/rpmpkg.c`), little-endian: a header of 32 bytes, slots of 16 bytes to the end of the
 //! slot pages, then blobs at multiples of 16 bytes, each with its own header and checksum.
 
 use super::bytes::{Order, slice};
@@ -10,7 +10,7 @@ const MAGIC: &[u8] = b"RpmP";
 const SLOT_MAGIC: &[u8] = b"Slot";
 const BLOB_MAGIC: &[u8] = b"BlbS";
 const BLOB_END_MAGIC: &[u8] = b"BlbE";
-/// The one version that there is.
+/// The only version in existence.
 const VERSION: u32 = 0;
 const HEADER_BYTES: usize = 32;
 const SLOT_BYTES: usize = 16;

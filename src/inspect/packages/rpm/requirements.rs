@@ -19,7 +19,7 @@ const MAX_RANGES: usize = 100;
 /// A range of versions: operator (`<`, `<=`, `=`, `>=`, `>`) and version.
 type Range<'a> = (&'a str, &'a str);
 
-/// What the installed packages provide, by name.
+/// The provisions of the installed packages, by name.
 #[derive(Debug)]
 pub struct Provided<'a> {
     ranges: HashMap<&'a str, Vec<Option<Range<'a>>>>,
@@ -71,7 +71,7 @@ impl<'a> Provided<'a> {
         // Operators are only mixed where `else` follows `if`.
         let alike = operators.iter().all(|(_, other)| **other == operator);
         match (operator, operands.len()) {
-            // `with` asks for one package that meets both; that it is the same one is not looked at.
+            // `with` requires one package that meets both; whether it is the same one is not checked.
             ("and" | "with", _) if alike => Some(each()?.into_iter().all(|met| met)),
             ("or", _) if alike => Some(each()?.into_iter().any(|met| met)),
             ("without", 2) => Some(met(0)? && !met(1)?),

@@ -2,8 +2,8 @@
 //!
 //! Only what rpm needs of SQLite's file format (sqlite.org, "Database File Format"): the table `Packages` is found in the
 //! schema and its tree is walked. No SQL is run, so that a hostile schema (views, triggers, endless queries) means nothing,
-//! and no file is written, which the library would need for the write-ahead log: rpm's database is in that mode, and what
-//! was committed last may still stand in `rpmdb.sqlite-wal`.
+//! and no file is written, which the library would need for the write-ahead log: rpm's database is in that mode, and the
+//! last commits may still be only in `rpmdb.sqlite-wal`.
 
 use super::bytes::{Order, Visited, slice};
 use super::{RpmError, Visit};
@@ -151,7 +151,7 @@ impl<'a> Pager<'a> {
         Ok(())
     }
 
-    /// The content of a leaf's cell, with what stands on overflow pages.
+    /// The content of a leaf's cell, including its overflow pages.
     fn payload(&mut self, page: &'a [u8], at: usize) -> Result<Cow<'a, [u8]>, RpmError> {
         const BAD: RpmError = RpmError::Damaged("a row is broken");
         let (length, size) = varint(page, at).ok_or(BAD)?;
@@ -259,7 +259,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What the log adds to the database.
+/// The pages that the log adds to the database.
 #[derive(Default)]
 struct Log<'a> {
     pages: HashMap<usize, &'a [u8]>,
@@ -268,8 +268,8 @@ struct Log<'a> {
     database_pages: usize,
 }
 
-/// Reads the log up to its last commit. What stands behind that, or was left of an older round, does not count: that is
-/// how SQLite itself recovers.
+/// Reads the log up to its last commit. Anything after it, or left from an older round, is ignored, as in SQLite's own
+/// recovery.
 fn read_wal(wal: &[u8]) -> Log<'_> {
     let mut log = Log::default();
     let Some(header) = wal.get(..WAL_HEADER_BYTES) else { return log };

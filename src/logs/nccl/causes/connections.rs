@@ -29,7 +29,7 @@ pub(super) fn memlock(log: &Log<'_>) -> Option<Cause> {
                     "the limit of locked memory is not the reason: look in the host's kernel log, and at the device's limits of queue pairs and memory regions (ibv_devinfo -v)"
                 }
                 _ => {
-                    "check `ulimit -l` in the container (start it with --ulimit memlock=-1); if it is unlimited, look in the host's kernel log"
+                    "check `ulimit -l` in the container (start it with --ulimit memlock=-1); if it is unlimited, check the host's kernel log"
                 }
             },
             log.lines(no_memory),
@@ -83,7 +83,7 @@ fn is_on_infiniband(log: &Log<'_>) -> bool {
     !is_erdma && ports().any(|port| port.link.starts_with("IB"))
 }
 
-/// InfiniBand ports that do not reach one another: with partitions, the key at the index in use may be of another one.
+/// InfiniBand ports that do not reach each other: with partitions, the key at the index in use may be of another one.
 pub(super) fn partition(log: &Log<'_>) -> Option<Cause> {
     let mut lines = unanswered(log);
     if lines.is_empty() || !is_on_infiniband(log) {
@@ -104,7 +104,7 @@ pub(super) fn partition(log: &Log<'_>) -> Option<Cause> {
         return cause(
             CauseId::PartitionKey,
             format!(
-                "the InfiniBand ports do not reach one another: P_Key index {index} is not that of a full member of the default partition"
+                "the InfiniBand ports do not reach each other: P_Key index {index} is not that of a full member of the default partition"
             ),
             format!("set NCCL_IB_PKEY={}, the index of P_Key {:#06x}", better.index, better.key),
             lines,
@@ -113,7 +113,7 @@ pub(super) fn partition(log: &Log<'_>) -> Option<Cause> {
     CauseId::InfinibandUnreachable.found(lines)
 }
 
-/// RoCE devices that do not reach one another. A GID is the cause where one is seen that cannot be routed.
+/// RoCE devices that do not reach each other. A GID is the cause where one is seen that cannot be routed.
 pub(super) fn gid(log: &Log<'_>) -> Option<Cause> {
     let lines = unanswered(log);
     if lines.is_empty() || is_on_infiniband(log) {
@@ -147,9 +147,9 @@ pub(super) fn gid(log: &Log<'_>) -> Option<Cause> {
     };
     let summary = match index {
         Some(index) => {
-            format!("the devices do not reach one another: GID index {index} is not a routable RoCE v2 address")
+            format!("the devices do not reach each other: GID index {index} is not a routable RoCE v2 address")
         }
-        None => "the devices do not reach one another: the GID in use is link-local".to_owned(),
+        None => "the devices do not reach each other: the GID in use is link-local".to_owned(),
     };
     cause(CauseId::GidUnroutable, summary, remedy, lines)
 }

@@ -48,7 +48,12 @@ pub(super) fn asymmetric(log: &Log<'_>) -> Option<Cause> {
         ),
         None => "pass every /dev/infiniband/uverbs* of the fabric to every container".to_owned(),
     };
-    cause(CauseId::AsymmetricHca, "ranks have different RDMA devices: NCCL hangs without an error then", remedy, lines)
+    cause(
+        CauseId::AsymmetricHca,
+        "ranks have different RDMA devices, which makes NCCL hang without an error",
+        remedy,
+        lines,
+    )
 }
 
 pub(super) fn not_permitted(log: &Log<'_>) -> Option<Cause> {
@@ -94,7 +99,7 @@ pub(super) fn port_down(log: &Log<'_>) -> Option<Cause> {
     cause(
         CauseId::PortDown,
         format!("no port of {} is active", names.join(", ")),
-        "bring the network interface of the device up on the host and give it an address (ip link set eth1 up; dhclient eth1)",
+        "bring up the device's network interface on the host and give it an address (ip link set eth1 up; dhclient eth1)",
         lines,
     )
 }

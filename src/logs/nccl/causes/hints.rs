@@ -1,6 +1,6 @@
-//! What is known beside the log.
+//! What is known apart from the log.
 
-/// What is known beside the log. The default knows nothing.
+/// What is known apart from the log. The default knows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
     /// `RLIMIT_MEMLOCK` in the container.
@@ -61,7 +61,7 @@ pub struct KeyEntry {
 pub struct GidEntry {
     pub device: String,
     pub index: u32,
-    /// As sysfs prints it, `0000:…:ffff:c000:0207`, or short.
+    /// The format of sysfs, `0000:…:ffff:c000:0207`, or the short one.
     pub gid: String,
     /// `RoCE v2`, `IB/RoCE v1`.
     pub kind: String,
@@ -75,7 +75,7 @@ impl GidEntry {
         self.kind.contains("v2") && !gid.starts_with("fe8") && !is_zero
     }
 
-    /// Of these, an IPv4 address.
+    /// Those among them that are IPv4 addresses.
     pub(super) fn is_ipv4(&self) -> bool {
         self.is_routable() && self.gid.to_ascii_lowercase().contains(":ffff:")
     }

@@ -57,7 +57,7 @@ pub(super) const NO_INTERFACE: &[&str] = &[
 
 /// A bridge or a container's own interface for the ranks to meet on, and they did not meet.
 pub(super) fn interface(log: &Log<'_>) -> Option<Cause> {
-    // Within a host the ranks reach one another over any of them.
+    // Within a host the ranks reach each other over any of them.
     if log.hints.is_one_host {
         return None;
     }

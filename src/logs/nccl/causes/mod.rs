@@ -1,6 +1,6 @@
 //! Evidence of a run → what went wrong, in the words of the log, and what to do.
 //!
-//! Only what the log (or a hint beside it) names is a cause. `NET/IB : No device found.` alone is none: it is the same for a
+//! Only what the log (or a hint) names is a cause. `NET/IB : No device found.` alone is none: it is the same for a
 //! port that is down, a device that was not passed and a host without one. Silence is none either.
 
 mod connections;

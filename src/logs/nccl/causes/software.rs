@@ -24,7 +24,7 @@ pub(super) fn driver(log: &Log<'_>) -> Option<Cause> {
             "the host's driver is older than the image's CUDA needs (or, without /dev/nvidiactl, no GPU was passed)"
         }
     };
-    cause(CauseId::DriverTooOld, summary, "upgrade the host's driver, or take an image with an older CUDA", lines)
+    cause(CauseId::DriverTooOld, summary, "upgrade the host's driver, or use an image with an older CUDA", lines)
 }
 
 pub(super) fn version_skew(log: &Log<'_>) -> Option<Cause> {
@@ -77,5 +77,6 @@ pub(super) fn symbol(log: &Log<'_>) -> Option<Cause> {
     CauseId::NcclTooOldLoaded.found(lines)
 }
 
-pub(super) const SKEW: &str = "the program was built with another NCCL than it runs with";
-pub(super) const SKEW_REMEDY: &str = "rebuild the program with the NCCL that it runs with, or load the one that it was built with; RDMA has no part in it";
+pub(super) const SKEW: &str = "the program was built with an NCCL other than the one it runs with";
+pub(super) const SKEW_REMEDY: &str =
+    "rebuild the program with the NCCL that it runs with, or load the one that it was built with; RDMA is not involved";

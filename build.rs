@@ -1,6 +1,7 @@
 //! Lists the recipes of `images/` for `src/recipe/shipped.rs`, so that every one is in the program and none can be forgotten.
 
 #![allow(clippy::disallowed_macros, reason = "cargo reads what a build script prints")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a build script that panics says why")]
 
 use std::fmt::Write;
 use std::path::Path;

@@ -3,7 +3,7 @@
 # pairs, the order changing from pair to pair. Prints the ratio of each pair and their median. The figures are the
 # whole process's wall time: rdmaprep's includes reading the base, checking the result and the diff.
 set -euo pipefail
-# shellcheck source=../tests/rig/lib.sh disable=SC1091
+# shellcheck source=../tests/rig/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../tests/rig/lib.sh"
 rdmaprep=$(realpath "$1")
 pairs=${PAIRS:-5}

@@ -3,7 +3,7 @@
 # file: in pairs, the order changing, from the page cache. Prints both speeds by wall time and by CPU time (which says more
 # where others use the machine), the median of the ratios, and the peak memory.
 set -euo pipefail
-# shellcheck source=../tests/rig/lib.sh disable=SC1091
+# shellcheck source=../tests/rig/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../tests/rig/lib.sh"
 rdmaprep=$(realpath "$1")
 log=$rig/explain-1024-ranks.log

@@ -2,7 +2,7 @@
 # inspect.sh RDMAPREP - reading an image of more than 2.5 GB beside the peers that read images: wall time as a ratio,
 # pair by pair in one run, and peak memory. Peers that are not installed are named and left out.
 set -euo pipefail
-# shellcheck source=../tests/rig/lib.sh disable=SC1091
+# shellcheck source=../tests/rig/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../tests/rig/lib.sh"
 rdmaprep=$(realpath "$1")
 runs=${RUNS:-3}

@@ -113,8 +113,8 @@ impl Cuda {
             let mut text: *const c_char = std::ptr::null();
             // SAFETY: the function writes a pointer to a constant, or nothing.
             let found = unsafe { function(code, &raw mut text) };
-            // SAFETY: as above, and the text ends with a NUL.
             let known = found == SUCCESS && !text.is_null();
+            // SAFETY: as above, and the text ends with a NUL.
             if known { unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned() } else { String::new() }
         };
         let (name, text) = (words(self.functions.error_name), words(self.functions.error_string));

@@ -41,7 +41,7 @@ trap cleanup EXIT
 stage=$work/stage
 mkdir -p "$stage/usr/local/bin"
 build_perf() { # MPI TO
-  local made=$work/build-$1
+  local folder=$work/build-$1
   say "building all_reduce_perf (MPI=$1)"
   if (($1)); then
     CPATH=$(mpicc --showme:incdirs | tr ' ' ':'):${CPATH:-}
@@ -49,10 +49,10 @@ build_perf() { # MPI TO
     export CPATH LIBRARY_PATH
   fi
   cp -r "$NCCL_TESTS" "$work/nccl-tests-$1"
-  make -C "$work/nccl-tests-$1/src" -j"$(nproc)" MPI="$1" BUILDDIR="$made" \
-    NVCC_GENCODE="-gencode=arch=compute_$capability,code=sm_$capability" "$made/all_reduce_perf" >"$out/build-$1.log" 2>&1 ||
+  make -C "$work/nccl-tests-$1/src" -j"$(nproc)" MPI="$1" BUILDDIR="$folder" \
+    NVCC_GENCODE="-gencode=arch=compute_$capability,code=sm_$capability" "$folder/all_reduce_perf" >"$out/build-$1.log" 2>&1 ||
     { tail -n 20 "$out/build-$1.log" >&2; return 1; }
-  cp "$made/all_reduce_perf" "$2"
+  cp "$folder/all_reduce_perf" "$2"
 }
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n1 | tr -d .)
 if [[ -n ${ALL_REDUCE_PERF:-} ]]; then

@@ -1,34 +1,66 @@
 #!/usr/bin/env bash
-# run-tests.sh - makes the rig, runs every test, names what was skipped and why,
-# and ends with one line that sums all test programs up.
+# run-tests.sh [--fuzz SECONDS] - makes the rig, runs every test, names what was skipped and why, and ends with one line that
+# sums it all up. With --fuzz each fuzz target runs that long too.
 set -euo pipefail
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
+fuzz_seconds=
+if [[ ${1:-} == --fuzz ]]; then fuzz_seconds=$2; fi
 
-# Its last step takes one core for minutes, in which the images and the tests can be made.
-say "building the program that is given out in the background: $rig/dist.log"
-setsid "$rig_src/dist.sh" >"$rig/dist.log" 2>&1 &
-dist=$!
-trap 'kill -- "-$dist" 2>/dev/null || true' EXIT
-"$rig_src/base.sh"
-"$rig_src/repo.sh"
-"$rig_src/ubuntu.sh"
-"$rig_src/rpm.sh"
-cargo test --no-run
-wait "$dist" || {
-  tail -n 30 "$rig/dist.log" >&2
-  die "could not build it (all of it: $rig/dist.log)"
+declare -A jobs
+# background NAME COMMAND...: beside everything else, with its output in $rig/NAME.log.
+background() {
+  local name=$1
+  shift
+  say "$name: in the background, with its output in $rig/$name.log"
+  setsid "$@" >"$rig/$name.log" 2>&1 &
+  jobs[$name]=$!
 }
-trap - EXIT
-tail -n 1 "$rig/dist.log"
-# Its test says that it was skipped where there is no guest.
-"$rig_src/softroce.sh" --ready || say "there is no soft-RoCE guest"
+# finished NAME: waits for it; shows the end of its output if it failed.
+finished() {
+  local pid=${jobs[$1]}
+  if wait "$pid"; then unset "jobs[$1]"; return; fi
+  unset "jobs[$1]"
+  tail -n 30 "$rig/$1.log" >&2
+  printf 'rig: %s failed (all of it: %s)\n' "$1" "$rig/$1.log" >&2
+  return 1
+}
+# shellcheck disable=SC2317 # the trap's
+end_all() { for pid in "${jobs[@]}"; do kill -- "-$pid" 2>/dev/null || true; done; }
+trap end_all EXIT
+
+make_images() {
+  "$rig_src/base.sh" && "$rig_src/repo.sh" && "$rig_src/ubuntu.sh" && "$rig_src/rpm.sh" || return
+  # Its test says that it was skipped where there is no guest.
+  "$rig_src/softroce.sh" --ready || say "there is no soft-RoCE guest"
+}
+if [[ ${1:-} == --images ]]; then make_images; exit; fi
+
+# Images come from the network and disk, programs from the processor. The two long builds have time until the tests are
+# done, and take what the others leave of the processor.
+background images "${BASH_SOURCE[0]}" --images
+background dist nice -n 19 "$rig_src/dist.sh"
+if [[ $fuzz_seconds ]]; then background fuzz nice -n 19 env FUZZ_OPT_LEVEL=1 "$root/tests/fuzz/run.sh" "$fuzz_seconds"; fi
+cargo test --no-run
+finished images
 
 export RDMAPREP_SKIPPED=$rig/skipped.txt
 : >"$RDMAPREP_SKIPPED"
+: >"$rig/tests.log"
 status=0
-cargo test --no-fail-fast 2>&1 | tee "$rig/tests.log" || status=$?
+# Most of them wait for the engine.
+threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+cargo test --no-fail-fast -- --test-threads "$threads" --skip dist:: 2>&1 | tee -a "$rig/tests.log" || status=$?
+
+# Without it its tests would be skipped, which is not what they are here for.
+if finished dist; then tail -n 1 "$rig/dist.log"; else status=1; fi
+cargo test --test suite -- --test-threads "$threads" dist:: 2>&1 | tee -a "$rig/tests.log" || status=$?
+if [[ $fuzz_seconds ]]; then
+  finished fuzz || status=1
+  grep '^fuzz: ' "$rig/fuzz.log"
+fi
+trap - EXIT
 
 skipped=$(sort -u "$RDMAPREP_SKIPPED" | wc -l)
 if ((skipped)); then sort -u "$RDMAPREP_SKIPPED" | sed 's/^/skipped: /'; fi

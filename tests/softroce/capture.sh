@@ -1,3 +1,4 @@
+# shellcheck shell=dash
 # What the files of tests/data/softroce are made with, in the guest: what tools print, and every file of sysfs about the devices.
 # grep -r prints `PATH:LINE` of each file in one go; what cannot be read it names on stderr.
 show() {

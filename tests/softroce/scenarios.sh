@@ -1,3 +1,4 @@
+# shellcheck shell=dash
 # What tests/softroce.rs has the guest do: one thing after the other is broken and mended, and `rdmaprep devices --loopback` run each
 # time. Each scenario begins with a line `== NAME`; its last line is the exit status. Times are of the guest's clock.
 scenario() {

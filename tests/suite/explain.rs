@@ -645,7 +645,7 @@ fn any_bytes() {
     }
     assert!(lines.len() > 40, "{}", lines.len());
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for round in 0..1500 {
+    for round in 0..rounds(300) {
         let mut text = Vec::new();
         for _ in 0..random.next(30) {
             let line = &lines[random.next(lines.len())];

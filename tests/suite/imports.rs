@@ -125,6 +125,38 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("libc", "agent"),
 ];
 
+/// A file without its items under `#[cfg(test)]`, which may use anything. As rustfmt writes it, an item ends at the first line
+/// with the attribute's indentation that closes it.
+fn without_tests(text: &str) -> String {
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    let mut code = String::new();
+    let mut inside = None;
+    for line in text.lines() {
+        match inside {
+            None if line.trim() == "#[cfg(test)]" => inside = Some(indentation(line)),
+            None => {
+                code.push_str(line);
+                code.push('\n');
+            }
+            Some(depth) => {
+                let closes = line.ends_with([';', '}', ',']) && !line.trim_start().starts_with("#[");
+                if closes && indentation(line) == depth {
+                    inside = None;
+                }
+            }
+        }
+    }
+    assert_eq!(inside, None, "an item under cfg(test) does not end:\n{text}");
+    code
+}
+
+#[test]
+fn only_tests_are_left_out() {
+    let text = "use a;\n#[cfg(test)]\n#[path = \"x.rs\"]\nmod x;\nuse b;\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\n\
+                impl D {\n    #[cfg(test)]\n    fn e(\n        &self,\n    ) {\n    }\n    fn f() {}\n}\n";
+    assert_eq!(without_tests(text), "use a;\nuse b;\nimpl D {\n    fn f() {}\n}\n");
+}
+
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -139,9 +171,7 @@ fn sources() -> Vec<(String, String)> {
                 let first = relative.components().next().unwrap().as_os_str().to_string_lossy();
                 let module = first.trim_end_matches(".rs").to_owned();
                 let text = std::fs::read_to_string(&path).unwrap();
-                // Tests may use anything.
-                let code = text.split("#[cfg(test)]").next().unwrap().to_owned();
-                found.push((module, code));
+                found.push((module, without_tests(&text)));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! NCCL logs of known failures, put together from the shapes that NCCL prints → verdict and cause.
 
+use crate::support::rounds;
 use rdmaprep::diagnosis::{Cause, Fault, GpuDirect, RdmaUse};
 use rdmaprep::logs::nccl::{
     CounterReading, DeviceBytes, ExpectedBytes, GidEntry, Hints, Interleaved, KeyEntry, Limit, Logs, NcclEvidence,
@@ -789,7 +790,7 @@ fn any_bytes() {
         b"Cuda failure",
     ];
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for _ in 0..3000 {
+    for _ in 0..rounds(600) {
         let mut text = Vec::new();
         for _ in 0..random.next(40) {
             match random.next(8) {

@@ -2,6 +2,7 @@
 
 use crate::support::image_fixture;
 use crate::support::own_process::runs_in_own_process;
+use crate::support::rounds;
 
 use image_fixture::archive_of;
 use rdmaprep::checks::{Bar, Finding, Status, Subject, Verdict, check_image, verdict};
@@ -507,7 +508,7 @@ fn damaged_databases_end_in_an_answer() {
         return;
     }
     let mut random = Random(7);
-    let mut unreadable = 0;
+    let (mut tried, mut unreadable) = (0, 0);
     let originals = [
         ("var/lib/rpm/rpmdb.sqlite", sqlite_ofed()),
         ("var/lib/rpm/Packages.db", ndb()),
@@ -522,6 +523,7 @@ fn damaged_databases_end_in_an_answer() {
             assert_ne!(packages.manager, PackageManager::None);
             let is_unreadable = packages.manager == PackageManager::Unreadable;
             assert_eq!(packages.problem.is_some(), is_unreadable);
+            tried += 1;
             unreadable += usize::from(is_unreadable);
             // It takes milliseconds; a walk that a damaged part could prolong would take minutes.
             assert!(start.elapsed() < Duration::from_secs(30), "{path}: {:?}", start.elapsed());
@@ -535,7 +537,7 @@ fn damaged_databases_end_in_an_answer() {
             }
         }
         // Bits flipped anywhere, and where the structure is.
-        for round in 0..150 {
+        for round in 0..rounds(60) {
             let mut content = original.clone();
             let reach = if round % 2 == 0 { content.len() } else { 4200.min(content.len()) };
             for _ in 0..1 + random.below(8) {
@@ -544,7 +546,7 @@ fn damaged_databases_end_in_an_answer() {
             judge(&content);
         }
         // Numbers replaced by extreme ones.
-        for _ in 0..100 {
+        for _ in 0..rounds(40) {
             let mut content = original.clone();
             let at = random.below(content.len() / 4) * 4;
             content[at..at + 4]
@@ -552,7 +554,7 @@ fn damaged_databases_end_in_an_answer() {
             judge(&content);
         }
     }
-    assert!(unreadable > 300, "only {unreadable} of 1200 damaged databases were noticed");
+    assert!(unreadable * 4 > tried, "only {unreadable} of {tried} damaged databases were noticed");
     // A length that is believed would ask for gigabytes.
     assert!(peak_bytes() < 256 << 20, "{} bytes", peak_bytes());
 }

@@ -105,6 +105,13 @@ pub fn must(program: &str, args: &[&str]) -> String {
     ran.stdout
 }
 
+/// How often a test on random input goes round: `few` times, or as many times that as `RDMAPREP_ROUNDS` says (`make oracles`).
+/// A generator that starts from the same number each time then makes what it made before, and more.
+pub fn rounds(few: u64) -> u64 {
+    let factor = std::env::var("RDMAPREP_ROUNDS").ok();
+    few * factor.map_or(1, |text| text.parse().unwrap_or_else(|_| panic!("RDMAPREP_ROUNDS is not a number: {text}")))
+}
+
 /// Makes images and repository, once; `false`: there is no engine, and the test says that it was skipped.
 pub fn rig() -> bool {
     static RIG: OnceLock<Result<(), String>> = OnceLock::new();

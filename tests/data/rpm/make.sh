@@ -76,6 +76,7 @@ gzip -9nc "$work/ofed/rpmdb.sqlite" > "$here/el9-ofed-rpmdb.sqlite.gz"
 # 2. The same distribution with the vendor's build, where the last transaction is still in the write-ahead log: a reader of
 #    the older state keeps rpm from moving it into the database at its end.
 base_rpms=$(ls "$out"/*/glibc-* "$out"/*/bash-* "$out"/*/dbus-* "$out"/*/tzdata-*)
+# shellcheck disable=SC2086 # several
 install sqlite "$work/wal" $base_rpms
 out=$work/erdma
 package rdma-core 44.1 2 rdma-core 'Requires: /bin/sh' /etc/rdma/rdma.conf

@@ -46,7 +46,7 @@ impl Remedy for BuildFailure {
             BuildFailure::Push(error) => error.remedy(),
             BuildFailure::Build { cause: Some(cause), .. } => Some(cause.remedy.clone()),
             BuildFailure::Build { error, cause: None } => error.remedy(),
-            BuildFailure::BaseMoved { .. } => Some("the base's tag was moved meanwhile: run it again".to_owned()),
+            BuildFailure::BaseMoved { .. } => Some("the base's tag moved meanwhile: run the command again".to_owned()),
             BuildFailure::Interrupted => None,
         }
     }

@@ -13,7 +13,7 @@ pub const MELLANOX: &str = "0x15b3";
 /// What an RDMA device is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nic<'a> {
-    /// As `0x1ded`; `None`: sysfs does not show it.
+    /// The PCI vendor, such as `0x1ded`; `None`: sysfs does not show it.
     pub pci_vendor: Option<&'a str>,
     /// The bound kernel driver: `erdma`, `mlx5_core`, `mlx5_core.sf` on the auxiliary bus; `None`: sysfs does not show it.
     pub driver: Option<&'a str>,
@@ -72,7 +72,7 @@ const MAKERS: [(Maker, &str, &[&str]); 5] = [
 ];
 
 impl Maker {
-    /// The maker of a device; `None`: its PCI vendor and driver are not shown, or are no known maker's.
+    /// The maker of a device; `None`: its PCI vendor and driver are not shown, or belong to no known maker.
     pub fn of(nic: Nic<'_>) -> Option<Maker> {
         let by_vendor = MAKERS.iter().find(|(_, vendor, _)| nic.pci_vendor == Some(*vendor));
         let by_module = || MAKERS.iter().find(|(_, _, modules)| modules.iter().any(|name| nic.module() == Some(*name)));

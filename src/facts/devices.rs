@@ -72,7 +72,7 @@ pub struct Hca {
     pub device_id: Option<String>,
     pub subsystem_vendor_id: Option<String>,
     pub subsystem_device_id: Option<String>,
-    /// As `0000:00:07.0`: the PCI function that it is, or is a part of.
+    /// The PCI function, such as `0000:00:07.0`, that the device is or is a part of.
     pub pci_address: Option<String>,
     pub numa_node: Option<u32>,
     pub driver: Option<String>,

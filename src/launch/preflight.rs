@@ -60,7 +60,7 @@ pub enum PrepareError {
 /// What came of a preflight.
 pub struct Preflight {
     pub run: RunFacts,
-    /// The same over TCP, where that was asked for and the run came to its end.
+    /// The run repeated over TCP, if that was requested and the first run ended.
     pub over_socket: Option<RunFacts>,
 }
 

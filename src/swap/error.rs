@@ -17,19 +17,19 @@ pub enum SwapError {
     Recipe { path: String, source: RecipeError },
     #[error("recipe {recipe} is for {expected}, but {image} is {found}")]
     RecipeDistro { recipe: String, expected: String, image: String, found: String },
-    #[error("recipe {recipe} is for {own}, and the target has {wanted}")]
+    #[error("recipe {recipe} is for {own}, but the target has {wanted}")]
     OtherFabric { recipe: String, own: &'static str, wanted: &'static str },
     #[error("{recipe}: its image is ready for {fabric}: there is nothing to swap")]
     Ready { recipe: String, fabric: &'static str, instead: String },
-    #[error("--region is for a recipe, and {image} is an image")]
+    #[error("--region is for a recipe, but {image} is an image")]
     RegionOfImage { image: String },
-    #[error("the directory {directory} holds no recipe.toml")]
+    #[error("the directory {directory} has no recipe.toml")]
     NoRecipe { directory: String },
-    #[error("{directory} holds no recipes")]
+    #[error("{directory} has no recipes")]
     NoRecipes { directory: String },
     #[error("there is no shipped recipe {name:?}")]
     NotShipped { name: String },
-    #[error("{directory}: there is no .deb or .rpm file in it")]
+    #[error("{directory}: it contains no .deb or .rpm file")]
     NoPackageFiles { directory: String },
     #[error("{base}: a build starts from an image of the daemon")]
     NotInDaemon { base: String },
@@ -55,7 +55,7 @@ impl Remedy for SwapError {
                 Some(hint(name).unwrap_or_else(|| "rdmaprep images lists them".to_owned()))
             }
             SwapError::NoPackageFiles { .. } => {
-                Some("put the fabric's packages there, and what they depend on".to_owned())
+                Some("put the fabric's packages and their dependencies there".to_owned())
             }
             SwapError::NotInDaemon { .. } => Some("load it first: docker load -i FILE".to_owned()),
             SwapError::Source(error) => error.remedy(),

@@ -73,7 +73,7 @@ fn d06_and_d07_the_preset_filter_finds_every_device_of_the_fabric() {
     let finding = of_host(&renamed, "host-hca-names", "pai-dlc");
     assert_eq!(finding.status, Status::Fail, "{finding:#?}");
     assert!(
-        finding.summary.contains("rocep20s0") && finding.remedy.unwrap().contains("NCCL_IB_HCA=rocep20s0,rocep21s0")
+        finding.summary.contains("rocep20s0") && finding.remedy.unwrap().contains("NCCL_IB_HCA==rocep20s0,rocep21s0")
     );
     assert_eq!(of_host(&renamed, "host-hca-names", "ecs").status, Status::Skip);
     assert_eq!(of_host(&SysTree::erdma(), "host-hca-names", "pai-dlc").status, Status::Pass);

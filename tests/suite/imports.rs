@@ -94,6 +94,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "build",
         &[
             "checks",
+            "diagnosis",
+            "diff",
             "docker",
             "dockerfile",
             "fabric",
@@ -102,6 +104,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "judge",
             "logs",
             "recipe",
+            "reference",
             "remedy",
             "report",
             "source",

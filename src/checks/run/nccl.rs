@@ -186,7 +186,7 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
             .blame(Fault::Image));
     }
     Ok(match minimum {
-        Some(minimum) => Outcome::pass(format!("{said}; {minimum} is asked for")),
+        Some(minimum) => Outcome::pass(format!("{said}; {minimum} is required")),
         None => Outcome::pass(said),
     })
 }

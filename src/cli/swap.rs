@@ -9,7 +9,7 @@ use crate::docker::engine::Engine;
 use crate::fabric::{Fabric, Origin, RepositoryChoice, Userspace};
 use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
-use crate::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, plan_swap};
+use crate::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, UnseenImage, plan_swap, plan_unseen};
 use crate::recipe::{Kind, Recipe};
 use crate::source::{self, LayerCache};
 use clap::{Args, ValueEnum};
@@ -175,6 +175,24 @@ impl SwapArgs {
         if let Some(found) = &subject.recipe {
             check_distro(&found.origin, &found.recipe, &facts)?;
         }
+        let (options, build_args) = self.options(recipe)?;
+        let plan = plan_swap(&facts, subject.base.name(), fabric, &options)?;
+        for note in &plan.notes {
+            tracing::warn!("{note}");
+        }
+        let packages = match (&self.offline, &plan.origin) {
+            (Some(from), Origin::Files(files)) => plan
+                .sources
+                .iter()
+                .map(|(name, source)| (format!("{}/{name}", files.directory), from.join(source)))
+                .collect(),
+            _ => Vec::new(),
+        };
+        Ok(Swap { facts, plan, key: options.key, packages, build_args })
+    }
+
+    /// What the user chose, with the recipe's part, and values of build arguments.
+    fn options(&self, recipe: Option<&Recipe>) -> Result<(SwapOptions, BTreeMap<String, String>), CliError> {
         let key = match &self.key {
             Some(path) => {
                 let failed = |source| CliError::File { path: path.display().to_string(), source };
@@ -193,26 +211,28 @@ impl SwapArgs {
             },
             userspace: self.userspace.map(Userspace::from),
             files,
-            key: key.clone(),
+            key,
             apt_proxy: self.apt_proxy.clone(),
             build_args: build_args.keys().cloned().collect(),
             extra_packages: recipe.into_iter().flat_map(|r| &r.extra_packages).chain(&self.packages).cloned().collect(),
             no_gpg_check: self.no_gpg_check,
             base_repos: self.base_repos.clone(),
         };
-        let plan = plan_swap(&facts, subject.base.name(), fabric, &options)?;
+        Ok((options, build_args))
+    }
+
+    /// Plans the swap of an image that nobody has looked at, and gives the key.
+    pub fn plan_unseen(
+        &self,
+        image: &UnseenImage<'_>,
+        fabric: &'static Fabric,
+    ) -> Result<(SwapPlan, Option<KeyFile>), CliError> {
+        let (options, _) = self.options(None)?;
+        let plan = plan_unseen(image, fabric, &options)?;
         for note in &plan.notes {
             tracing::warn!("{note}");
         }
-        let packages = match (&self.offline, &plan.origin) {
-            (Some(from), Origin::Files(files)) => plan
-                .sources
-                .iter()
-                .map(|(name, source)| (format!("{}/{name}", files.directory), from.join(source)))
-                .collect(),
-            _ => Vec::new(),
-        };
-        Ok(Swap { facts, plan, key, packages, build_args })
+        Ok((plan, options.key))
     }
 
     /// Reads the base from a connected daemon and plans.

@@ -2,12 +2,20 @@
 
 use super::script::join_run;
 use super::{dockerfile_quote, packages_from};
+use crate::distro::Distro;
 use crate::fabric::yum::rpm_architecture;
-use crate::fabric::{Origin, PackageFiles, Userspace, YumRepository};
+use crate::fabric::{
+    OWN_NAMES, Origin, PackageFiles, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository,
+};
+use crate::inspect::ofed::{PACKAGE_NAMES, PACKAGE_PREFIXES};
 use crate::plan::{SwapPlan, WithoutOffer};
 use crate::shell::shell_join;
 
 const SCRIPT: &str = include_str!("../../templates/swap-rpm.sh");
+/// Functions that find out what nobody has looked at.
+const DISCOVERY: &str = include_str!("../../templates/discover-rpm.sh");
+/// What is said above the first step.
+const FIRST: &str = "The swap of this image, step by step.";
 /// Where the package files lie during the build.
 const FILES: &str = "/var/tmp/rdmaprep";
 /// Where the key of the package files lies during the build.
@@ -17,7 +25,10 @@ const KEY: &str = "/var/tmp/rdmaprep.key";
 pub(super) fn render(plan: &SwapPlan) -> String {
     let mut text = head(plan);
     text.push_str(&copies(plan));
-    text.push_str(&join_run(SCRIPT, &steps(plan)));
+    text.push_str(&match &plan.unseen {
+        Some(distro) => join_run(&[SCRIPT, DISCOVERY].concat(), &steps_unseen(plan, distro)),
+        None => join_run(SCRIPT, &steps(plan)),
+    });
     text.push_str(&tail(plan));
     text
 }
@@ -29,6 +40,11 @@ fn head(plan: &SwapPlan) -> String {
         env!("CARGO_PKG_VERSION"),
         plan.fabric_title
     )];
+    if let Some(distro) = &plan.unseen {
+        lines.push(format!(
+            "# Written for {distro} without a look at the base image: the build finds out what is to go."
+        ));
+    }
     let mut comment = |text: String| lines.push(format!("# {text}"));
     match &plan.origin {
         Origin::Files(files) => {
@@ -83,7 +99,7 @@ fn copies(plan: &SwapPlan) -> String {
 fn steps(plan: &SwapPlan) -> Vec<String> {
     let loader_arch = if plan.architecture == "arm64" { "AArch64" } else { "x86-64" };
     let mut steps = Steps(Vec::new());
-    steps.comment("The swap of this image, step by step.");
+    steps.comment(FIRST);
     steps.call("prepare", [plan.package_manager, rpm_architecture(&plan.architecture), loader_arch]);
     if !plan.remove_files.is_empty() || !plan.remove_entries.is_empty() {
         steps.comment("What a former installation left: repositories, driver files of no package.");
@@ -100,6 +116,47 @@ fn steps(plan: &SwapPlan) -> Vec<String> {
     steps.call_if_any("ask_instead", &plan.base_repos);
     change_packages(&mut steps, plan);
     steps.call_if_any("remove_directories", &plan.remove_directories);
+    prove(&mut steps, plan);
+    steps.0
+}
+
+/// The same where the build has to look first.
+fn steps_unseen(plan: &SwapPlan, distro: &Distro) -> Vec<String> {
+    let loader_arch = if plan.architecture == "arm64" { "AArch64" } else { "x86-64" };
+    let mut steps = Steps(Vec::new());
+    steps.comment(FIRST);
+    steps.call("prepare_unseen", [rpm_architecture(&plan.architecture), loader_arch]);
+    steps.call("expect_distro", [distro.id.as_str(), distro.version.as_deref().unwrap_or_default()]);
+    steps.comment("What a former installation left: repositories, driver files of no package.");
+    steps.call("discover_repositories", OWN_NAMES);
+    steps.call("discover_driver_files", [""; 0]);
+    if let Origin::Yum(repository) = &plan.origin {
+        use_repository(&mut steps, plan, repository);
+    }
+    steps.call_if_any("ask_instead", &plan.base_repos);
+    for names in &plan.install {
+        steps.call("take", names);
+    }
+    steps.call_if_any("also", &plan.extra_packages);
+    steps.comment("Which of the installed packages belong to the swapped ones, or to OFED.");
+    steps.call("rdma_packages", RDMA_RPM_PACKAGES);
+    steps.call("split_providers", SPLIT_PROVIDER_RPMS);
+    let prefixes = PACKAGE_PREFIXES.iter().map(|prefix| format!("{prefix}*"));
+    steps.call("ofed_packages", PACKAGE_NAMES.iter().map(|name| (*name).to_owned()).chain(prefixes));
+    steps.call("discover_packages", [plan.userspace.id()]);
+    if plan.userspace != Userspace::Doca {
+        steps.call("discover_directories", [""; 0]);
+    }
+    steps.call("swap_packages", [""; 0]);
+    if plan.userspace != Userspace::Doca {
+        steps.call("remove_found_directories", [""; 0]);
+    }
+    prove(&mut steps, plan);
+    steps.0
+}
+
+/// The proof, and what remains.
+fn prove(steps: &mut Steps, plan: &SwapPlan) {
     steps.comment("Is the outcome what was meant?");
     steps.call("prove_packages", [""; 0]);
     if plan.userspace != Userspace::Doca {
@@ -111,7 +168,6 @@ fn steps(plan: &SwapPlan) -> Vec<String> {
     }
     steps.call("remove_stray_drivers", [""; 0]);
     steps.call("clean_up", [""; 0]);
-    steps.0
 }
 
 fn use_repository(steps: &mut Steps, plan: &SwapPlan, repository: &YumRepository) {

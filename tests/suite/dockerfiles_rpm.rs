@@ -4,6 +4,7 @@ use crate::support;
 use crate::support::image_fixture;
 
 use image_fixture::Fixture;
+use rdmaprep::distro::Distro;
 use rdmaprep::dockerfile::render_dockerfile;
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::fabric::roce::ROCE;
@@ -11,7 +12,7 @@ use rdmaprep::fabric::{Fabric, RepositoryChoice, RepositoryError, Userspace};
 use rdmaprep::facts::{ImageFacts, OfedDirectory, Package, PackageFacts, PackageManager, PackageState, YumRepo};
 use rdmaprep::package_file::{Form, PackageFile};
 use rdmaprep::plan::offline::OfferedFiles;
-use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, WithoutOffer, plan_swap};
+use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, UnseenImage, WithoutOffer, plan_swap, plan_unseen};
 
 fn package(name: &str, version: &str, architecture: &str, depends: &str) -> Package {
     Package {
@@ -402,4 +403,32 @@ fn roce_with_the_distributions_own() {
     let plan = plan_swap(&facts, None, &ROCE, &offered(&none, "2410mlnx54-1")).unwrap();
     assert_eq!((plan.userspace, plan.purge.len(), plan.remove_directories.len()), (Userspace::Doca, 0, 0));
     assert!(!render_dockerfile(&plan).contains("    prove_no_mellanox; "));
+}
+
+/// An image that nobody looked at: only the distribution is known, by a name such as the command line has.
+#[test]
+fn an_image_that_was_not_looked_at() {
+    let plan = |fabric: &'static Fabric, distro: &str, architecture: &str, options: &SwapOptions| {
+        let distro = Distro::named(distro).unwrap();
+        let image = UnseenImage { name: "my/train:1", distro: &distro, architecture, user: Some("1000:1000") };
+        plan_unseen(&image, fabric, options)
+    };
+    let options = SwapOptions { extra_packages: vec!["perftest".into()], ..SwapOptions::default() };
+    let text = render_dockerfile(&plan(&ERDMA, "alinux:3", "arm64", &options).unwrap());
+    support::hadolint(&text);
+    insta::assert_snapshot!("unseen_alinux_3", without_functions(&text));
+    let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
+    let doca = SwapOptions { userspace: Some(Userspace::Doca), repository: doca, ..SwapOptions::default() };
+    let text = render_dockerfile(&plan(&ROCE, "rocky:9.3", "amd64", &doca).unwrap());
+    assert!(text.contains("expect_distro rocky 9.3; ") && text.contains("discover_packages doca; "), "{text}");
+    assert!(!text.contains("    discover_directories; "), "{text}");
+    let inbox = render_dockerfile(&plan(&ROCE, "centos:8", "amd64", &SwapOptions::default()).unwrap());
+    assert!(inbox.contains("discover_packages inbox; ") && !inbox.contains("    pin_packages; "), "{inbox}");
+    for (distro, architecture) in [("ubuntu:22.04", "amd64"), ("anolis:8.8", "amd64"), ("centos:7", "arm64")] {
+        let error = plan(&ERDMA, distro, architecture, &SwapOptions::default()).unwrap_err().to_string();
+        let known = "alinux 3 (amd64, arm64), alinux 2 (amd64), centos 8 (amd64)";
+        assert!(error.contains(known) || error.contains("listed by the vendor"), "{error}");
+    }
+    let keep = SwapOptions { userspace: Some(Userspace::Keep), ..SwapOptions::default() };
+    assert_eq!(plan(&ROCE, "centos:8", "amd64", &keep), Err(PlanError::KeptUnseen));
 }

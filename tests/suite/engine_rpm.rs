@@ -182,6 +182,71 @@ fn providers_of_their_own_give_way() {
     assert_eq!(owner.trim(), "libibverbs-44.1-2.x86_64");
 }
 
+/// A Dockerfile that was written without a look at the image has the outcome of the one that was planned from its facts.
+#[test]
+fn an_image_that_was_not_looked_at() {
+    if !rpm_rig() {
+        return;
+    }
+    let (mirror, mut image_names) = (Mirror::of("repo-rpm"), Names::new());
+    let base = image_names.unique("rpm-unseen-base");
+    let steps = "printf '[doca.1]\\nname=x\\nbaseurl=https://linux.mellanox.com/public/repo/doca/2.9/rhel8/x86_64/\\n\
+                 [mine]\\nname=x\\nbaseurl=http://127.0.0.1:1/\\nenabled=0\\n' > /etc/yum.repos.d/mixed.repo; \
+                 mkdir -p /etc/dnf/plugins; echo 'libibverbs-0:1.0-1.*' > /etc/dnf/plugins/versionlock.list";
+    derive_image(&base, &format!("FROM {IMAGE}\nRUN {steps}\nUSER 1000:1000\n"));
+    let render = |more: &[&str]| {
+        let mut command = rdmaprep();
+        command.args(["render", "--mirror", &mirror.address]);
+        run(command.args(more)).expect(0).stdout.clone()
+    };
+    let (planned, unseen) = (image_names.unique("rpm-planned"), image_names.unique("rpm-unseen"));
+    derive_image(&planned, &render(&[&base]));
+    derive_image(&unseen, &render(&["--distro", "alinux:3", "--base", &base, "--user", "1000:1000"]));
+    assert_swapped(&unseen);
+    let of = |image: &str| {
+        let user =
+            must("docker", &["image", "inspect", "-f", "{{.Config.User}} {{.Config.Cmd}} {{.Config.Env}}", image]);
+        // What differs between two builds of one Dockerfile: databases and logs.
+        let files = "cd /; find . -xdev \\( -path ./proc -o -path ./sys -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dnf \
+                     -o -path ./var/lib/rpm \\) -prune -o -type f -exec sha256sum {} + -o -type l -printf '%p %l\\n' | sort";
+        let packages = "rpm -qa --qf '%{NAME} %{EVR} %{ARCH} %{SIGMD5}\\n' | sort";
+        [user, in_container(image, files), in_container(image, packages)]
+    };
+    let (planned, built) = (of(&planned), of(&unseen));
+    assert!(planned[1].lines().count() > 1000 && planned[2].contains("libibverbs 44.1-2"), "{}", planned[2]);
+    for (one, other) in planned.iter().zip(&built) {
+        let differing: Vec<&str> = one.lines().filter(|line| !other.contains(line)).collect();
+        assert_eq!(one, other, "only in the planned one: {differing:?}");
+    }
+    // What it refuses: another distribution, and a package that needs OFED's build.
+    let build = |dockerfile: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("Dockerfile"), dockerfile).unwrap();
+        let output = Command::new("docker")
+            .args(["build", "-q", "--force-rm", "--network", "host", &dir.path().display().to_string()])
+            .env("DOCKER_BUILDKIT", "0")
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+    };
+    let said = build(&render(&["--distro", "centos:8", "--base", IMAGE]));
+    assert!(
+        said.contains("rdmaprep[other-distribution]: this Dockerfile is for centos 8, and the base image is alinux 3"),
+        "{said}"
+    );
+    let more = mirror.address.replace("/erdma", "/more");
+    let needing = image_names.unique("rpm-unseen-needing");
+    derive_image(
+        &needing,
+        &format!(
+            "FROM {IMAGE}\nRUN cd /tmp && curl -fsSO {more}/my-trainer-1-1.noarch.rpm && rpm --force-debian -i my-trainer* && rm my-trainer*\n"
+        ),
+    );
+    let said = build(&render(&["--distro", "alinux:3", "--base", &needing]));
+    assert!(said.contains("]: the swap would remove my-trainer, which is outside the RDMA set"), "{said}");
+}
+
 /// Failures of the build, each with its cause, remedy and exit code, and no image.
 #[test]
 fn failed_builds_name_their_cause() {

@@ -28,8 +28,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("inspect", &["distro", "fabric", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "image", "targets", "versions"]),
     ("package_file", &["facts", "inspect"]),
-    ("plan", &["fabric", "facts", "image", "inspect", "package_file"]),
-    ("dockerfile", &["fabric", "plan", "shell"]),
+    ("plan", &["distro", "fabric", "facts", "image", "inspect", "package_file"]),
+    ("dockerfile", &["distro", "fabric", "inspect", "plan", "shell"]),
     ("diff", &["facts"]),
     (
         "checks",

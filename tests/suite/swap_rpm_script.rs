@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/swap-rpm.sh");
+const DISCOVERY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/discover-rpm.sh");
 const SHELLS: [&[&str]; 3] = [&["dash"], &["bash", "--posix"], &["busybox", "sh"]];
 
 /// A root directory, and programs that come before the real ones.
@@ -41,7 +42,7 @@ impl Case {
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let programs: String = names.map(|name| format!("{name}() {{ {dir}/bin/{name} \"$@\"; }}\n")).collect();
         let script = format!(
-            "trap 'rm -rf \"$tmp\"' EXIT\n{programs}. {SCRIPT}\nprepare {manager} x86_64 x86-64 {dir}/root\n{steps}\n"
+            "trap 'rm -rf \"$tmp\"' EXIT\n{programs}. {SCRIPT}\n. {DISCOVERY}\nprepare {manager} x86_64 x86-64 {dir}/root\n{steps}\n"
         );
         let output = Command::new(shell[0]).args(&shell[1..]).args(["-c", &script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&self.dir.path().display().to_string(), "DIR");
@@ -77,7 +78,7 @@ fn fails(files: &[(&str, &str)], programs: &[(&str, &str)], manager: &str, steps
 
 #[test]
 fn shellcheck_has_nothing_to_say() {
-    let Ok(output) = Command::new("shellcheck").args(["-s", "sh", SCRIPT]).output() else {
+    let Ok(output) = Command::new("shellcheck").args(["-s", "sh", SCRIPT, DISCOVERY]).output() else {
         return say_skipped("shellcheck is not installed (tests/rig/deps.sh test)");
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -175,9 +176,11 @@ for v in 1 2 3mlnx1; do printf 'Name : same\nVersion : %s\nRelease : 1\nArchitec
     let files = [("etc/dnf/vars/dist", "al8\n")];
     let steps = "also new; take same; list_offers; cat \"$tmp/offers\"";
     assert_eq!(prints(&files, &[("rpm", RPM), ("dnf", dnf)], "dnf", steps), "same 0: 2 1 x86_64\nsame 0: 1 1 x86_64\n");
-    let expected =
-        "rdmaprep[none-offered]: none of the packages is in the yum repositories of the image: can they be reached?";
+    let expected = "rdmaprep[yum-repositories-lack-package]: none of the packages is in the yum repositories of the image: can they be reached?";
     fails(&files, &[("rpm", RPM), ("dnf", "exit 1")], "dnf", "take same; list_offers", expected);
+    let given = "ask_instead http://v/a; take same; list_offers";
+    let expected = "rdmaprep[given-repositories-lack-package]: none of the packages is in the given repositories http://v/a: can they be reached?";
+    fails(&files, &[("rpm", RPM), ("dnf", "exit 1")], "dnf", given, expected);
 }
 
 /// Package files: dnf takes all of them by one command, yum each by its own; a file that changed is refused.
@@ -199,6 +202,9 @@ esac"#;
     assert_eq!(dnf, "install f/new-9-1.noarch.rpm f/same-1.0-1.x86_64.rpm\nreinstall same-0:1.0-1.x86_64\nrun\n");
     let yum = prints(&files, &[("rpm", rpm)], "yum", &steps).replace("DIR/root/", "");
     assert_eq!(yum, "reinstall f/same-1.0-1.x86_64.rpm\ninstall f/new-9-1.noarch.rpm\nrun\n");
+    let lacking = steps.replace("take new", "take absent");
+    let expected = "rdmaprep[files-lack-package]: package absent is not in package files of the build context";
+    fails(&files, &[("rpm", rpm)], "dnf", &lacking, expected);
     let changed = [("f/new-9-1.noarch.rpm", "changed"), ("f/same-1.0-1.x86_64.rpm", "same")];
     let expected = "rdmaprep[files-changed]: the package files are not those that this Dockerfile was written for";
     fails(&changed, &[("rpm", rpm)], "dnf", &steps, expected);
@@ -458,4 +464,149 @@ fn the_build_leaves_nothing_behind() {
     for path in ["var/cache/dnf/x", "f", "key"] {
         assert!(!case.dir.path().join("root").join(path).exists(), "{path}");
     }
+}
+
+/// Programs of an image with MLNX_OFED: `rpm -qa` and what rpm says of each package.
+const OFED_RPM: &str = r#"
+case "$*" in
+  *SOURCERPM*) cat <<'END'
+bash 1-1 x86_64 bash-1-1.src.rpm
+libibverbs 2307mlnx47-1 x86_64 rdma-core-2307mlnx47-1.src.rpm
+libibverbs 2307mlnx47-1 i686 rdma-core-2307mlnx47-1.src.rpm
+libibumad 2307mlnx47-1 x86_64 rdma-core-2307mlnx47-1.src.rpm
+perftest 4.5-1 x86_64 perftest-4.5-1.src.rpm
+rdma-core 44.1-2 x86_64 rdma-core-44.1-2.src.rpm
+rdma-core-devel 44.1-2 x86_64 rdma-core-44.1-2.src.rpm
+pinned-tools 44.1-2 noarch rdma-core-44.1-2.src.rpm
+libmlx5 41mlnx1-1 x86_64 libmlx5-41mlnx1-1.src.rpm
+mft 4.26-1 x86_64 mft-4.26-1.src.rpm
+mlnx-tools 23.10-1 x86_64 mlnx-tools-23.10-1.src.rpm
+mlnx-ethtool 6.4-1 x86_64 mlnx-ethtool-6.4-1.src.rpm
+my-ucx 1.15.2307MLNX-1 x86_64 my-ucx-1-1.src.rpm
+ucx 1-1 x86_64 ucx-1-1.src.rpm
+END
+  ;;
+  *"--requires pinned-tools") echo 'librdmacm(x86-64) = 44.1-2' ;;
+  *--requires*) echo 'libc.so.6()(64bit)' ;;
+  "-e --test "*mlnx-tools*) printf 'error: Failed dependencies:\n\tmlnx-tools >= 5 is needed by (installed) my-trainer-1-1.noarch\n'; exit 1 ;;
+  "-e --test "*mft*) printf 'error: Failed dependencies:\n\tlibmft is needed by (installed) libibumad-1-1.x86_64\n\tmft is needed by (installed) mlnx-tools-23.10-1.x86_64\n'; exit 1 ;;
+  *"--whatprovides mlnx-tools"*) echo mlnx-tools ;;
+  *"--whatprovides mft"*|*"--whatprovides libmft"*) echo mft ;;
+  *"my-trainer-1-1.noarch") echo my-trainer ;;
+  *"libibumad-1-1.x86_64") echo libibumad ;;
+  *"mlnx-tools-23.10-1.x86_64") echo mlnx-tools ;;
+esac"#;
+
+/// What the plan from facts says of the same packages (dockerfiles_rpm, the_plan_follows_the_facts).
+#[test]
+fn packages_are_found_at_build_time() {
+    let steps = |whose: &str| {
+        format!(
+            "rdma_packages libibverbs libibumad librdmacm perftest rdma-core; split_providers libmlx5 librxe; ofed_packages mft 'mlnx-*'\n\
+             take libibverbs; take librdmacm; discover_packages {whose}; cat \"$tmp/wishes\""
+        )
+    };
+    let said = prints(&[], &[("rpm", OFED_RPM)], "dnf", &steps("vendor"));
+    let wishes: String =
+        said.lines().filter(|line| !line.starts_with("rdmaprep: found")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(
+        wishes,
+        "rdmaprep: package mlnx-tools stays: my-trainer requires it\nrdmaprep: package mft stays: mlnx-tools requires it\n\
+         take libibverbs\ntake librdmacm\ncompanion libibumad remove\ncompanion perftest keep\ncompanion pinned-tools remove\n\
+         companion rdma-core keep\ncompanion rdma-core-devel keep\n\
+         drop libibverbs.i686\ndrop mlnx-ethtool\ndrop my-ucx\ndrop libmlx5\n"
+    );
+    let said = prints(&[], &[("rpm", OFED_RPM)], "dnf", &format!("also my-ucx; {}", steps("vendor")));
+    assert!(!said.contains("drop my-ucx") && said.contains("drop mlnx-ethtool"), "{said}");
+    let doca = prints(&[], &[("rpm", OFED_RPM)], "dnf", &steps("doca"));
+    assert!(doca.contains("\ncompanion libibumad keep\n"), "{doca}");
+    assert!(doca.ends_with("companion rdma-core-devel keep\ndrop libibverbs.i686\ndrop libmlx5\n"), "{doca}");
+}
+
+#[test]
+fn repositories_are_found_at_build_time() {
+    let files = [
+        (
+            "etc/yum.repos.d/mlnx_ofed.repo",
+            "[mlnx_ofed]\nbaseurl=http://linux.mellanox.com/public/repo/x/\nenabled=0\n[empty]\nname=x",
+        ),
+        ("etc/yum.repos.d/base.repo", "# http://mlnx\n[base]\nname=mellanox\nbaseurl=http://b/\n"),
+        ("etc/yum.repos.d/erdma.repo", "[x]\nbaseurl=http://m/\n"),
+        ("etc/yum.repos.d/alibaba.repo", "[x]\nbaseurl=\n  http://m/erdma/yum/x/\n"),
+        (
+            "etc/yum.repos.d/mixed.repo",
+            "[doca_2.9[x]]\nBaseURL = https://linux.Mellanox.com/DOCA/\n[mine]\nbaseurl=http://m/x",
+        ),
+        ("etc/zypp/repos.d/d.repo", "[d]\nmirrorlist=https://m/doca/2.9\n"),
+    ];
+    let said = prints(
+        &files,
+        &[],
+        "dnf",
+        "discover_repositories erdma mlx5 doca > /dev/null\ncd \"$root\"; find . -name '*.repo' > list; sort list; cat etc/yum.repos.d/mixed.repo",
+    );
+    assert_eq!(said, "./etc/yum.repos.d/base.repo\n./etc/yum.repos.d/mixed.repo\n[mine]\nbaseurl=http://m/x");
+}
+
+#[test]
+fn directories_and_driver_files_are_found_at_build_time() {
+    let files = [
+        ("opt/mellanox/a/x", ""),
+        ("opt/mellanox/ofed/libibverbs.so.1", ""),
+        ("usr/local/ofed/4.6/x", ""),
+        ("usr/local/ofed/5.0/x", ""),
+        ("usr/share/doc/ofed/chapter", ""),
+        ("srv/OFED-1/lib/libmlx5-rdmav25.so", ""),
+        ("root/MLNX_OFED_LINUX-23/x", ""),
+        ("etc/ld.so.conf.d/ofed.conf", "# x\n/opt/Mellanox/lib\n"),
+        ("etc/ld.so.conf.d/other.conf", "/usr/lib64 # mellanox is /opt/mellanox\n"),
+        ("etc/libibverbs.d/owned.driver", "driver owned\n"),
+        ("etc/libibverbs.d/loose.driver", "driver loose\n"),
+    ];
+    let owned = |owner: &str| {
+        format!(
+            "for f; do case \"$f\" in *owned.driver) ;; */4.6/x) echo {owner} ;; /*) echo \"file $f is not owned by any package\"; s=1 ;; esac; done; exit ${{s:-0}}"
+        )
+    };
+    let steps = "echo mlnx-tools > \"$tmp/purge\"; discover_driver_files; discover_directories; remove_found_directories; echo --\n\
+        cd \"$root\"; find . -type f | sort";
+    let kept = "./etc/ld.so.conf.d/other.conf\n./etc/libibverbs.d/owned.driver\n";
+    let said = prints(&files, &[("rpm", &owned("mlnx-tools"))], "dnf", steps);
+    assert!(said.ends_with(&format!("--\n{kept}./usr/share/doc/ofed/chapter\n")), "{said}");
+    let said = prints(&files, &[("rpm", &owned("ucx"))], "dnf", steps);
+    assert!(said.contains("rdmaprep: /usr/local/ofed/4.6 stays: package ucx has files in it\n"), "{said}");
+    assert!(
+        said.ends_with(
+            "--\n./etc/ld.so.conf.d/ofed.conf\n./etc/ld.so.conf.d/other.conf\n./etc/libibverbs.d/owned.driver\n\
+             ./usr/local/ofed/4.6/x\n./usr/share/doc/ofed/chapter\n"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_image_of_something_else_is_refused() {
+    let release = [("etc/os-release", "NAME=x\nID=\"centos\"\nVERSION_ID='8.4'\n")];
+    for version in ["8", "8.4"] {
+        assert_eq!(prints(&release, &[], "dnf", &format!("expect_distro centos {version}; echo ok")), "ok\n");
+    }
+    let expected = "rdmaprep[other-distribution]: this Dockerfile is for rhel 8, and the base image is centos 8.4";
+    fails(&release, &[], "dnf", "expect_distro rhel 8", expected);
+    let expected = "rdmaprep[other-distribution]: this Dockerfile is for centos 8.40, and the base image is centos 8.4";
+    fails(&release, &[], "dnf", "expect_distro centos 8.40", expected);
+    let expected = "rdmaprep[other-distribution]: the base image does not say which distribution it is (no os-release)";
+    fails(&[], &[], "dnf", "expect_distro rhel 8", expected);
+    let has = |name: &str| format!("case \"$*\" in '-q {name}') ;; *) exit 1 ;; esac");
+    let steps = "prepare_unseen x86_64 x86-64 \"$root\"; echo $manager";
+    let (uname, id) = (("uname", "echo x86_64"), ("id", "echo 0"));
+    assert_eq!(prints(&[], &[("rpm", &has("yum")), uname, id], "dnf", steps), "yum\n");
+    let expected = "rdmaprep[no-manager]: of package managers the base image has microdnf, and dnf or yum are needed";
+    fails(&[], &[("rpm", &has("microdnf")), uname, id], "dnf", steps, expected);
+    let expected =
+        "rdmaprep[no-manager]: of package managers the base image has none that is known, and dnf or yum are needed";
+    fails(&[], &[("rpm", "exit 1"), uname, id], "dnf", steps, expected);
+    let expected = "rdmaprep[other-architecture]: this Dockerfile is for x86_64, and the base image is for aarch64";
+    fails(&[], &[("uname", "echo aarch64"), id], "dnf", steps, expected);
+    let expected = "rdmaprep[not-root]: the base image does not run as root: write this Dockerfile with --user 1000";
+    fails(&[], &[("id", "echo 1000")], "dnf", steps, expected);
 }

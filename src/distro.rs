@@ -22,6 +22,28 @@ pub struct Distro {
     pub pretty_name: Option<String>,
 }
 
+impl Distro {
+    /// A distribution as the command line names it: `alinux:3`, `ubuntu:22.04`. `None` without both parts.
+    pub fn named(text: &str) -> Option<Distro> {
+        let (id, version) = text.split_once(':')?;
+        let is_word =
+            |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+        (is_word(id) && is_word(version)).then(|| Distro {
+            id: id.to_ascii_lowercase(),
+            version: Some(version.to_owned()),
+            codename: None,
+            like: Vec::new(),
+            pretty_name: None,
+        })
+    }
+
+    /// Whether it is of a version that a table lists: `8` is any 8.x, and `22.03` is 22.03 with its updates, not 22.09.
+    pub fn is_version(&self, listed: &str) -> bool {
+        let rest = self.version.as_deref().and_then(|version| version.strip_prefix(listed));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
+
 impl fmt::Display for Distro {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.pretty_name, &self.version) {
@@ -103,6 +125,18 @@ mod tests {
         assert_eq!(distro.codename.as_deref(), Some("jammy"));
         assert_eq!(distro.like, ["rhel", "fedora"]);
         assert_eq!(distro.pretty_name.as_deref(), Some("A \"good\" one"));
+    }
+
+    #[test]
+    fn listed_versions() {
+        let distro = |version: &str| parse_os_release(&format!("ID=x\nVERSION_ID={version}\n")).unwrap();
+        for (version, listed) in [("8", "8"), ("8.10", "8"), ("2.1903", "2"), ("22.03", "22.03"), ("22.03.1", "22.03")]
+        {
+            assert!(distro(version).is_version(listed), "{version} is {listed}");
+        }
+        for (version, listed) in [("80", "8"), ("8", "8.10"), ("22.09", "22.03"), ("22.030", "22.03"), ("", "8")] {
+            assert!(!distro(version).is_version(listed), "{version} is not {listed}");
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
 //! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
 
-use crate::fabric::yum::rpm_architecture;
+mod rpm;
+mod script;
+
 use crate::fabric::{OWN_NAMES, Origin};
 use crate::plan::{SwapPlan, WithoutOffer};
 use crate::shell::shell_quote;
@@ -13,7 +15,6 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 use std::collections::BTreeSet;
 
 const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
-const RPM_TEMPLATE: &str = include_str!("../templates/rpm.dockerfile.j2");
 const KEEP_TEMPLATE: &str = include_str!("../templates/keep.dockerfile.j2");
 
 /// Writes the Dockerfile of a swap.
@@ -26,8 +27,8 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
     let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
     let template = match &plan.origin {
         Origin::Image => "keep",
-        Origin::Yum(_) => "rpm",
-        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => "rpm",
+        Origin::Yum(_) => return rpm::render(plan),
+        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => return rpm::render(plan),
         Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
     };
     let constants = context! {
@@ -39,7 +40,6 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
         family,
         // How `ldconfig -p` names the architecture (glibc, ldconfig `flags`).
         loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
-        rpm_arch => rpm_architecture(&plan.architecture),
     };
     environment()
         .and_then(|env| env.get_template(template)?.render(context! { ..Value::from(Serde(plan)), ..constants }))
@@ -85,7 +85,6 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
     env.add_filter("sed", |text: String| sed_pattern(&text));
     env.add_template("apt", APT_TEMPLATE)?;
-    env.add_template("rpm", RPM_TEMPLATE)?;
     env.add_template("keep", KEEP_TEMPLATE)?;
     Ok(env)
 }

@@ -197,9 +197,11 @@ fn build_exit(error: &BuildError, cause: Option<&Cause>) -> Exit {
         BuildError::InvalidTag { .. } | BuildError::Context(_) => Exit::Usage,
         BuildError::Daemon(_) | BuildError::Truncated { .. } | BuildError::BuilderUnavailable { .. } => Exit::Host,
         BuildError::Unverified { .. } => Exit::NotExamined,
-        BuildError::Step { .. } | BuildError::Rejected { .. } => match cause {
-            Some(cause) if cause.fault != Fault::Image => Exit::Host,
-            Some(_) | None => Exit::ImageAtFault,
+        BuildError::Step { .. } | BuildError::Rejected { .. } => match cause.map(|cause| cause.fault) {
+            Some(Fault::Host) => Exit::Host,
+            // How the build was started: its options, and the files that were given.
+            Some(Fault::Launch | Fault::Job) => Exit::Usage,
+            Some(Fault::Image) | None => Exit::ImageAtFault,
         },
     }
 }

@@ -7,9 +7,11 @@ use super::recipes::RecipeArgs;
 use super::source::SourceArgs;
 use super::swap::SwapArgs;
 use super::{Global, block_on};
+use crate::distro::Distro;
 use crate::dockerfile::render_dockerfile;
 use crate::fabric::erdma::ERDMA;
 use crate::judge::Exit;
+use crate::plan::{UnseenImage, plan_unseen};
 use crate::source;
 use crate::swap::{Subject, read_subject};
 use crate::targets::Target;
@@ -23,17 +25,31 @@ Examples:
   rdmaprep render train.tar                                  from an archive, without Docker
   rdmaprep render recipe:cuda-12.4-ubuntu22.04               of a recipe's base, which its registry is asked for
   rdmaprep render my/train:1 -o context --offline debs/      with package files, for a build without any network
-  rdmaprep render my/train:1 --target cce --userspace inbox  the distribution's own packages, for RoCE";
+  rdmaprep render my/train:1 --target cce --userspace inbox  the distribution's own packages, for RoCE
+  rdmaprep render --distro alinux:3 --base my/train:1        for an image that cannot be read from here";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RenderArgs {
     /// Image (NAME in the daemon, or an archive), or a recipe: its path, or the name of a shipped one (rdmaprep images)
-    #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "facts")]
+    #[arg(value_name = "IMAGE|RECIPE", required_unless_present_any = ["facts", "distro"])]
     subject: Option<String>,
     /// Start from saved facts (inspect --format json) instead of an image
     #[arg(long, value_name = "FILE", conflicts_with = "subject")]
     facts: Option<PathBuf>,
+    /// Write for an image that cannot be read from here: its distribution, such as alinux:3 or centos:8. The build detects
+    /// what must go, and refuses an image of another distribution
+    #[arg(long, value_name = "ID:VERSION", requires = "base", conflicts_with_all = ["subject", "facts", "offline", "region", "platform", "verify"])]
+    distro: Option<String>,
+    /// Name of that image, for FROM
+    #[arg(long, value_name = "NAME", requires = "distro")]
+    base: Option<String>,
+    /// Architecture of that image [default: amd64]
+    #[arg(long, value_name = "ARCH", requires = "distro")]
+    arch: Option<String>,
+    /// User of that image, if it is not root: the build runs as root and restores it
+    #[arg(long, value_name = "USER", requires = "distro")]
+    user: Option<String>,
     /// Where the image will run: pai-dlc, ecs, ack or cce [default: by a recipe's fabric, else pai-dlc]
     #[arg(long, value_name = "NAME", value_parser = parse_target)]
     target: Option<&'static Target>,
@@ -49,6 +65,9 @@ pub struct RenderArgs {
 }
 
 pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    if let Some(distro) = &args.distro {
+        return render_unseen(args, distro, output);
+    }
     let request = args.swap.load()?;
     let (subject, facts) = match &args.facts {
         Some(path) => {
@@ -90,6 +109,44 @@ pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Ex
             }
             for (name, source) in &swap.packages {
                 copy_file(&directory.join(name), source)?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Writes for an image that nobody has looked at.
+fn render_unseen(args: &RenderArgs, distro: &str, output: &mut Output) -> Result<Exit, CliError> {
+    let parsed = Distro::named(distro).ok_or_else(|| {
+        CliError::Usage(format!(
+            "--distro {distro}: it is not a distribution and its version\n  an example is alinux:3"
+        ))
+    })?;
+    let fabric = args.target.map_or(&ERDMA, |target| target.fabric);
+    let request = args.swap.load()?;
+    request.check(fabric)?;
+    let image = UnseenImage {
+        name: args.base.as_deref().unwrap_or_default(),
+        distro: &parsed,
+        architecture: args.arch.as_deref().unwrap_or("amd64"),
+        user: args.user.as_deref(),
+    };
+    let plan = plan_unseen(&image, fabric, &request.options)?;
+    for note in &plan.notes {
+        tracing::warn!("{note}");
+    }
+    let text = render_dockerfile(&plan);
+    match (&args.output, plan.key_file.as_deref().zip(request.options.key.as_ref())) {
+        (None, key) => {
+            if let Some((name, _)) = key {
+                tracing::warn!("the Dockerfile copies {name}: put your key next to it under that name");
+            }
+            output.write(|out, _| out.write_all(text.as_bytes()));
+        }
+        (Some(directory), key) => {
+            write_file(directory, "Dockerfile", text.as_bytes())?;
+            if let Some((name, key)) = key {
+                write_file(directory, name, &key.content)?;
             }
         }
     }

@@ -3,9 +3,11 @@
 //! Log readers, the loopback, the checks of a run and the builds find causes; only this table has a cause's name, who has to act, its
 //! effect on a run and its remedy. [`CauseId`] names one, [`Cause`] is one that was found, with its evidence.
 
+mod build_failure;
 mod rdma;
 mod table;
 
+pub use build_failure::BuildFailure;
 pub use rdma::{GpuDirect, RdmaUse};
 pub use table::{CauseInfo, NcclVersions};
 
@@ -93,6 +95,13 @@ pub enum CauseId {
     NoCurl,
     BaseNotFound,
     NoBridge,
+    BaseMismatch,
+    PackageManagerMissing,
+    ReleaseUnknown,
+    KeyUnreadable,
+    PackageFilesChanged,
+    SwapIncomplete,
+    ProviderNotInPackages,
 }
 
 impl CauseId {

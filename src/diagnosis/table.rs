@@ -44,7 +44,7 @@ impl NcclVersions {
 }
 
 /// Every cause, in the order of [`CauseId`].
-pub(super) const ALL: [CauseId; 54] = [
+pub(super) const ALL: [CauseId; 61] = [
     CauseId::DataCorruption,
     CauseId::NcclVersionSkew,
     CauseId::NcclTooOldLoaded,
@@ -99,6 +99,13 @@ pub(super) const ALL: [CauseId; 54] = [
     CauseId::NoCurl,
     CauseId::BaseNotFound,
     CauseId::NoBridge,
+    CauseId::BaseMismatch,
+    CauseId::PackageManagerMissing,
+    CauseId::ReleaseUnknown,
+    CauseId::KeyUnreadable,
+    CauseId::PackageFilesChanged,
+    CauseId::SwapIncomplete,
+    CauseId::ProviderNotInPackages,
 ];
 
 pub(super) fn info(id: CauseId) -> CauseInfo {
@@ -106,7 +113,9 @@ pub(super) fn info(id: CauseId) -> CauseInfo {
         CauseId::DataCorruption => CauseInfo {
             name: "data-corruption",
             title: "the results of the collective are wrong, whatever carried the data",
-            fault: Fault::Host,
+            // As far as a verdict goes: a library of the image computed or moved the values, and no single run tells it from
+            // hardware that corrupts them. Whoever reads only the exit code must not use the image on this host.
+            fault: Fault::Image,
             ends_run: false,
             explains_sockets: false,
             remedy: "run it again over TCP (NCCL_IB_DISABLE=1) and without P2P (NCCL_P2P_DISABLE=1): whichever fixes it names the part at fault; with LL128 check the MTU, and NCCL_PROTO=^LL128",
@@ -209,7 +218,7 @@ pub(super) fn info(id: CauseId) -> CauseInfo {
             fault: Fault::Host,
             ends_run: true,
             explains_sockets: false,
-            remedy: "upgrade the host's driver, or use an image with an older CUDA",
+            remedy: "update the host's GPU driver, or use an image with an older CUDA",
             nccl: NcclVersions::ALL,
             source: "cuda.h, error 35; nvidia-container-cli: `unsatisfied condition: cuda`",
         },
@@ -225,11 +234,11 @@ pub(super) fn info(id: CauseId) -> CauseInfo {
         },
         CauseId::NvidiaToolkitMissing => CauseInfo {
             name: "nvidia-toolkit-missing",
-            title: "the engine cannot give GPUs to a container: the NVIDIA container toolkit is not installed on the host",
+            title: "the engine has no driver for GPUs; the NVIDIA container toolkit is not installed on the host, or the engine does not know of it",
             fault: Fault::Host,
             ends_run: true,
             explains_sockets: false,
-            remedy: "install nvidia-container-toolkit on the host, then nvidia-ctk runtime configure and restart the engine",
+            remedy: "on the host: apt-get install -y nvidia-container-toolkit && nvidia-ctk runtime configure --runtime=docker && systemctl restart docker",
             nccl: NcclVersions::ALL,
             source: "moby, daemon/devices.go: `could not select device driver`",
         },
@@ -643,6 +652,76 @@ pub(super) fn info(id: CauseId) -> CauseInfo {
             nccl: NcclVersions::ALL,
             source: "moby, libnetwork: `could not find bridge`",
         },
+        CauseId::BaseMismatch => CauseInfo {
+            name: "base-mismatch",
+            title: "the base image is not one that this Dockerfile was written for",
+            fault: Fault::Launch,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "write a Dockerfile for this image (rdmaprep render), or name the base image that this one is for",
+            nccl: NcclVersions::ALL,
+            source: "templates/",
+        },
+        CauseId::PackageManagerMissing => CauseInfo {
+            name: "package-manager-missing",
+            title: "the image has no package manager that can carry out the swap",
+            fault: Fault::Image,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "install apt-get, dnf or yum in the base image first",
+            nccl: NcclVersions::ALL,
+            source: "templates/",
+        },
+        CauseId::ReleaseUnknown => CauseInfo {
+            name: "release-unknown",
+            title: "the image does not say which release of its distribution it is",
+            fault: Fault::Image,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "install the distribution's release package (centos-release, redhat-release, …) in the base image first",
+            nccl: NcclVersions::ALL,
+            source: "rpm -q --whatprovides system-release",
+        },
+        CauseId::KeyUnreadable => CauseInfo {
+            name: "key-unreadable",
+            title: "what was given as the repository's key is not a key",
+            fault: Fault::Launch,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "give a public OpenPGP key with --key FILE (gpg --export --armor), or leave --key out to take the mirror's own",
+            nccl: NcclVersions::ALL,
+            source: "rpmkeys(8)",
+        },
+        CauseId::PackageFilesChanged => CauseInfo {
+            name: "package-files-changed",
+            title: "the package files are not those that this Dockerfile was written for",
+            fault: Fault::Launch,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "write the Dockerfile again with the files that are there (rdmaprep render --offline DIR), and keep the two together",
+            nccl: NcclVersions::ALL,
+            source: "templates/",
+        },
+        CauseId::SwapIncomplete => CauseInfo {
+            name: "swap-incomplete",
+            title: "what is installed after the swap is not what was to be installed",
+            fault: Fault::Image,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "the lines above say what the package manager did: what the image does to its packages (diversions, locks, scripts, packages half installed) keeps the swap from its end",
+            nccl: NcclVersions::ALL,
+            source: "templates/",
+        },
+        CauseId::ProviderNotInPackages => CauseInfo {
+            name: "provider-not-in-packages",
+            title: "the packages that were installed have no provider for the fabric's devices",
+            fault: Fault::Host,
+            ends_run: true,
+            explains_sockets: false,
+            remedy: "take the packages from another mirror, or of another build (--mirror, --userspace)",
+            nccl: NcclVersions::ALL,
+            source: "rdma-core, libibverbs/init.c: providers and driver files",
+        },
     }
 }
 
@@ -671,6 +750,6 @@ mod tests {
     #[test]
     fn all_has_every_cause() {
         assert!(ALL.is_sorted() && ALL.iter().enumerate().all(|(at, id)| *id as usize == at));
-        assert_eq!(ALL.last().map(|id| *id as usize), Some(CauseId::NoBridge as usize));
+        assert_eq!(ALL.last().map(|id| *id as usize), Some(CauseId::ProviderNotInPackages as usize));
     }
 }

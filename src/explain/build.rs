@@ -1,5 +1,6 @@
 //! The log of a build, as far as it is kept: its beginning says what it is, its end what went wrong.
 
+use crate::logs::build::build_failure;
 use std::borrow::Cow;
 
 /// Bytes kept of the end.
@@ -86,7 +87,7 @@ fn is_failure(line: &str) -> bool {
         || line.contains("did not complete successfully: exit code")
         || line.starts_with("ERROR: build failed")
         || line.starts_with("error: the build failed")
-        || line.contains("rdmaprep: the swap would remove")
+        || build_failure(line).is_some()
 }
 
 #[cfg(test)]

@@ -11,12 +11,25 @@ const PUBLIC_MIRROR: &str = "https://linux.mellanox.com/public/repo/doca";
 const KEY: &str = "GPG-KEY-Mellanox.pub";
 /// The base name of a swap's files in an image.
 const NAME: &str = "doca";
-/// Releases of Ubuntu that have a directory.
-const UBUNTU: [&str; 3] = ["20.04", "22.04", "24.04"];
-/// Major release of Red Hat → the minor one whose directory serves all of them.
-const RED_HAT: [(&str, &str); 2] = [("8", "rhel8.6"), ("9", "rhel9.2")];
+/// A distribution that NVIDIA has a directory for.
+struct Listed {
+    /// Distributions that it serves, the one that it is named after first.
+    ids: &'static [&'static str],
+    /// As far as it matters ([`Distro::is_version`]).
+    version: &'static str,
+    directory: &'static str,
+}
+
 /// Red Hat and its rebuilds.
-const RED_HAT_IDS: [&str; 4] = ["rhel", "centos", "rocky", "almalinux"];
+const RED_HAT: &[&str] = &["rhel", "centos", "rocky", "almalinux"];
+static LISTED: [Listed; 5] = [
+    Listed { ids: &["ubuntu"], version: "20.04", directory: "ubuntu20.04" },
+    Listed { ids: &["ubuntu"], version: "22.04", directory: "ubuntu22.04" },
+    Listed { ids: &["ubuntu"], version: "24.04", directory: "ubuntu24.04" },
+    // The directory of one minor release serves all of the major one.
+    Listed { ids: RED_HAT, version: "8", directory: "rhel8.6" },
+    Listed { ids: RED_HAT, version: "9", directory: "rhel9.2" },
+];
 
 /// The apt repository for an image.
 ///
@@ -57,6 +70,24 @@ pub fn yum_repository(
     })
 }
 
+/// Whether NVIDIA has a directory of rpm packages for a distribution.
+pub fn is_rpm(distro: &Distro) -> bool {
+    let is_it = |known: &Listed| known.ids.contains(&distro.id.as_str()) && distro.is_version(known.version);
+    rows_of_rpm().any(is_it)
+}
+
+/// The distributions of rpm packages that NVIDIA has a directory for, as one line.
+pub fn known_rpm() -> String {
+    rows_of_rpm()
+        .map(|known| format!("{} {} (amd64, arm64)", known.ids.join("/"), known.version))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn rows_of_rpm() -> impl Iterator<Item = &'static Listed> {
+    LISTED.iter().filter(|known| known.ids[0] != "ubuntu")
+}
+
 /// The mirror, and the directory of a version, distribution and architecture below it.
 fn directory<'a>(
     distro: Option<&Distro>,
@@ -87,12 +118,11 @@ fn directory<'a>(
         _ => None,
     };
     let (Some(release), Some(machine)) = (release, machine) else {
-        let ubuntu = UBUNTU.map(|release| format!("ubuntu {release} (amd64, arm64)"));
-        let red_hat = RED_HAT.map(|(major, _)| format!("rhel {major} (amd64, arm64)"));
+        let known = LISTED.iter().map(|known| format!("{} {} (amd64, arm64)", known.ids[0], known.version));
         return Err(RepositoryError::DocaNotListed {
             distro: distro.map_or("an unknown distribution".to_owned(), ToString::to_string),
             architecture: architecture.to_owned(),
-            known: [&ubuntu[..], &red_hat].concat().join(", "),
+            known: known.collect::<Vec<_>>().join(", "),
         });
     };
     Ok((mirror, format!("{version}/{release}/{machine}")))
@@ -100,13 +130,8 @@ fn directory<'a>(
 
 /// Name of a distribution's directory.
 fn of_distro(distro: &Distro) -> Option<String> {
-    let version = distro.version.as_deref()?;
-    if distro.id == "ubuntu" {
-        return UBUNTU.contains(&version).then(|| format!("ubuntu{version}"));
-    }
-    let major = version.split('.').next();
-    let listed = RED_HAT.iter().find(|(known, _)| Some(*known) == major).map(|(_, name)| (*name).to_owned());
-    listed.filter(|_| RED_HAT_IDS.contains(&distro.id.as_str()))
+    let is_it = |known: &&Listed| known.ids.contains(&distro.id.as_str()) && distro.is_version(known.version);
+    LISTED.iter().find(is_it).map(|known| known.directory.to_owned())
 }
 
 #[cfg(test)]

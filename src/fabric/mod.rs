@@ -347,9 +347,7 @@ impl Fabric {
 
     fn supported(&self, distro: &Distro, architecture: &str) -> Option<&SupportedDistro> {
         self.distros.iter().find(|known| {
-            known.id == distro.id
-                && Some(known.version) == distro.version.as_deref()
-                && known.architectures.contains(&architecture)
+            known.id == distro.id && distro.is_version(known.version) && known.architectures.contains(&architecture)
         })
     }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Debug)]
 pub struct SupportedRpmDistro {
     pub id: &'static str,
-    /// Major version: the vendor lists no minor ones.
+    /// As far as the vendor lists it: `8` for every 8.x, `22.03` for that one alone ([`Distro::is_version`]).
     pub version: &'static str,
     /// Directory of its packages below `yum/` of the mirror, without the architecture.
     pub directory: &'static str,
@@ -89,10 +89,9 @@ impl Fabric {
         self.supported_rpm(distro, architecture)?.listed_as
     }
 
-    pub(super) fn supported_rpm(&self, distro: &Distro, architecture: &str) -> Option<&SupportedRpmDistro> {
-        let major = distro.version.as_deref().and_then(|version| version.split('.').next());
+    pub fn supported_rpm(&self, distro: &Distro, architecture: &str) -> Option<&SupportedRpmDistro> {
         self.rpm_distros.iter().find(|known| {
-            known.id == distro.id && Some(known.version) == major && known.architectures.contains(&architecture)
+            known.id == distro.id && distro.is_version(known.version) && known.architectures.contains(&architecture)
         })
     }
 
@@ -186,6 +185,30 @@ mod tests {
             let bad = RepositoryChoice { suite: Some(path.into()), ..both.clone() };
             let error = repository("ID=rocky\n", "amd64", &bad).unwrap_err();
             assert_eq!(error, RepositoryError::BadPath(path.into()));
+        }
+    }
+
+    /// A release is a row, whichever of its numbers count.
+    #[test]
+    fn releases_that_differ_after_the_dot() {
+        static ROWS: [SupportedRpmDistro; 1] = [SupportedRpmDistro {
+            id: "openeuler",
+            version: "22.03",
+            directory: "openeuler/22.03/erdma",
+            listed_as: None,
+            documented: false,
+            architectures: &["amd64"],
+        }];
+        let fabric = Fabric { rpm_distros: &ROWS, ..erdma::ERDMA };
+        let found = |version: &str| {
+            let distro = parse_os_release(&format!("ID=\"openEuler\"\nVERSION_ID=\"{version}\"\n"));
+            fabric.yum_repository(distro.as_ref(), "amd64", &RepositoryChoice::default(), true)
+        };
+        let address = "http://mirrors.aliyun.com/erdma/yum/openeuler/22.03/erdma/x86_64/";
+        assert_eq!(found("22.03").unwrap().base_url, address);
+        for other in ["22.09", "22", "24.03"] {
+            let error = found(other).unwrap_err().to_string();
+            assert!(error.contains("listed by the vendor: openeuler 22.03 (amd64)"), "{error}");
         }
     }
 

@@ -10,7 +10,7 @@ mod loader;
 mod loader_conf;
 mod nccl;
 mod nccl_settings;
-mod ofed;
+pub mod ofed;
 pub use ld_cache::{CacheEntry, CacheError, parse_cache};
 pub use nccl::PROGRAMS;
 pub use ofed::is_ofed_name;

@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 /// Installed under these names, a package is OFED's own, whatever its version says. Metapackages and tools of
 /// MLNX_OFED 5.x–24.x and DOCA-Host 2.x; the HPC libraries that they bring (ucx, openmpi, hcoll, sharp) are not
 /// among them: programs link to those.
-const PACKAGE_PREFIXES: [&str; 6] = ["mlnx-", "doca-", "ofed-", "kmod-mlnx-", "kmod-knem", "kmod-kernel-mft"];
-const PACKAGE_NAMES: [&str; 6] = ["knem", "knem-dkms", "kernel-mft-dkms", "mft", "mft-autocomplete", "neohost-backend"];
+pub const PACKAGE_PREFIXES: [&str; 6] = ["mlnx-", "doca-", "ofed-", "kmod-mlnx-", "kmod-knem", "kmod-kernel-mft"];
+pub const PACKAGE_NAMES: [&str; 6] =
+    ["knem", "knem-dkms", "kernel-mft-dkms", "mft", "mft-autocomplete", "neohost-backend"];
 
 const SOURCES_LIST: &str = "etc/apt/sources.list";
 const SOURCES_DIR: &str = "etc/apt/sources.list.d";

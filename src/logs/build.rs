@@ -1,12 +1,16 @@
 //! The output of a failed build → what went wrong and what to do.
 //!
+//! A script of rdmaprep's own ends with a [`BuildFailure`]'s code, and what apt, dnf or the engine said around it tells more.
 //! Only texts that name their cause are matched; anything else stays an unexplained failure with its last lines.
 
-use crate::diagnosis::{Cause, CauseId};
+use crate::diagnosis::{BuildFailure, Cause, CauseId};
 
+/// What names a cause more closely than a script's code, or without one.
 struct Rule {
     id: CauseId,
-    mark: Mark,
+    build: Build,
+    /// All of these in one line, which is the evidence; none: the line with the code.
+    line: &'static [&'static str],
     /// Some line must also contain one text from each list.
     beside: &'static [&'static [&'static str]],
     /// What this case is in particular.
@@ -14,16 +18,15 @@ struct Rule {
     remedy: Option<&'static str>,
 }
 
-/// The line that a rule is about.
-enum Mark {
-    /// A sentence of rdmaprep's own build that has all of these.
-    Said(&'static [&'static str]),
-    /// A line of any program that has all of these.
-    Line(&'static [&'static str]),
-    /// Marks that count only in a build without messages of its own: what it tolerates is not a cause.
-    Elsewhere(&'static [&'static str]),
+/// The builds that a rule is about.
+enum Build {
+    Any,
+    /// One that ended with the code.
+    Ended(BuildFailure),
+    /// One in which rdmaprep said nothing: what its own builds tolerate is not a cause.
+    Foreign,
 }
-use Mark::{Elsewhere, Line, Said};
+use Build::{Any, Ended, Foreign};
 
 /// apt has no way to a source.
 const APT_UNREACHABLE: &[&str] =
@@ -53,251 +56,173 @@ const YUM_UNREACHABLE: &[&str] = &[
     "Ignoring repositories",
 ];
 
-const RULE: Rule = Rule { id: CauseId::NoSpace, mark: Line(&[]), beside: &[], summary: None, remedy: None };
+const RULE: Rule = Rule { id: CauseId::NoSpace, build: Any, line: &[], beside: &[], summary: None, remedy: None };
 
-/// In order: a full disk explains every other complaint, an unreachable mirror explains missing packages.
+/// In order: a full disk explains every other complaint, a source that is out of reach explains missing packages.
 const RULES: &[Rule] = &[
-    Rule { id: CauseId::NoSpace, mark: Line(&["No space left on device"]), ..RULE },
-    Rule { id: CauseId::NoSpace, mark: Line(&["You don't have enough free space"]), ..RULE },
-    Rule { id: CauseId::SwapRemovesPackage, mark: Said(&["the swap would remove"]), ..RULE },
-    Rule { id: CauseId::MirrorUnreachable, mark: Said(&["the repository's key cannot be fetched"]), ..RULE },
-    Rule { id: CauseId::MirrorUnreachable, mark: Said(&["gave no package index"]), ..RULE },
-    // Only the fabric's repository is asked when the build says this.
+    Rule { id: CauseId::NoSpace, line: &["No space left on device"], ..RULE },
+    Rule { id: CauseId::NoSpace, line: &["You don't have enough free space"], ..RULE },
+    Rule { id: CauseId::BaseNotFound, line: &["pull access denied"], ..RULE },
+    Rule { id: CauseId::NoBridge, line: &["could not find bridge"], ..RULE },
+    // Only the fabric's repository is asked when a build ends so.
     Rule {
         id: CauseId::KeyMismatch,
-        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
+        build: Ended(BuildFailure::RepositoryUnusable),
         beside: &[&["NO_PUBKEY"]],
         ..RULE
     },
-    Rule {
-        id: CauseId::SignatureBad,
-        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
-        beside: &[&["BADSIG"]],
-        ..RULE
-    },
+    Rule { id: CauseId::SignatureBad, build: Ended(BuildFailure::RepositoryUnusable), beside: &[&["BADSIG"]], ..RULE },
     Rule {
         id: CauseId::SuiteMissing,
-        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
+        build: Ended(BuildFailure::RepositoryUnusable),
         beside: &[&["does not have a Release file"]],
         ..RULE
     },
     Rule {
-        id: CauseId::MirrorUnusable,
-        mark: Said(&["cannot be used: no such suite, or not signed by its key"]),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::KeyMismatch,
-        mark: Elsewhere(&["NO_PUBKEY"]),
-        summary: Some("a repository is signed with a key that the image does not have"),
-        remedy: Some("add the key that signs it, as its publisher says, to the step before"),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::SignatureBad,
-        mark: Elsewhere(&["BADSIG"]),
-        summary: Some("a repository's signature is bad"),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::SuiteMissing,
-        mark: Elsewhere(&["does not have a Release file"]),
-        summary: Some("a mirror has no such suite"),
-        remedy: Some(
-            "check the suite in the source's line; eRDMA's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
-        ),
-        ..RULE
-    },
-    Rule {
         id: CauseId::AptSourceUnreachable,
-        mark: Said(&[" in the apt sources of the image"]),
+        build: Ended(BuildFailure::AptSourcesLackPackage),
         beside: &[APT_UNREACHABLE],
         ..RULE
     },
     Rule {
         id: CauseId::AptSourceUnusable,
-        mark: Said(&[" in the apt sources of the image"]),
+        build: Ended(BuildFailure::AptSourcesLackPackage),
         beside: &[APT_UNUSABLE],
         ..RULE
     },
     Rule {
-        id: CauseId::PackageNotInImageSources,
-        mark: Said(&[" in the apt sources of the image"]),
-        summary: Some("the image's own apt sources do not have what is needed"),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::RpmSourceUnreachable,
-        mark: Said(&[" in the yum repositories of the image"]),
-        beside: &[YUM_UNREACHABLE],
-        ..RULE
-    },
-    Rule {
-        id: CauseId::PackageNotInImageSources,
-        mark: Said(&[" in the yum repositories of the image"]),
-        remedy: Some("enable the repository that has it in the base image, or give one with --base-repo URL"),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::RpmSourceUnreachable,
-        mark: Said(&[" in the given repositories"]),
-        beside: &[YUM_UNREACHABLE],
-        summary: Some("the repositories of --base-repo are not reachable"),
-        remedy: Some("check the address; else give the build a network (--network host) or a proxy (HTTP_PROXY)"),
-    },
-    Rule {
-        id: CauseId::PackageUnknown,
-        mark: Said(&[" in the given repositories"]),
-        summary: Some("the repositories of --base-repo do not have what is needed"),
-        remedy: Some(
-            "give the one that has rdma-core of the image's distribution with --base-repo URL: it may be given several times",
-        ),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::KeyMismatch,
-        mark: Said(&["no key that the image trusts has signed "]),
-        summary: Some("a package that does not come from the vendor is not signed with a key that the image trusts"),
-        remedy: Some(
-            "rpm --import KEY in the base image, with the key of that repository; or give another one with --base-repo URL",
-        ),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::OtherLibibverbs,
-        mark: Said(&["the loader finds ", " before the libibverbs.so.1 of package "]),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::OtherLibibverbs,
-        mark: Said(&["libibverbs.so is ", "NCCL opens the first"]),
-        summary: Some("NCCL would open a libibverbs of no package"),
-        remedy: Some("remove that libibverbs.so in the base image first, and run ldconfig"),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::PackageUnknown,
-        mark: Said(&["package ", " is in no repository but Mellanox's"]),
-        summary: Some("a package that was asked for is only to be had as Mellanox's build"),
-        remedy: Some("leave out its --package, or add a repository that has the distribution's own to the base image"),
-        ..RULE
-    },
-    Rule { id: CauseId::PackageMissing, mark: Said(&["package ", " is not in "]), ..RULE },
-    Rule {
-        id: CauseId::PackageMissing,
-        mark: Said(&["none of the packages is in "]),
-        summary: Some("the mirror lacks the packages"),
-        ..RULE
-    },
-    Rule {
         id: CauseId::AptSourceUnreachable,
-        mark: Said(&["apt cannot put these packages together"]),
+        build: Ended(BuildFailure::AptConflict),
         beside: &[APT_UNREACHABLE, APT_MISSING],
         summary: Some("the image's own apt sources are not reachable, and a package is missing without them"),
         ..RULE
     },
     Rule {
         id: CauseId::AptSourceUnusable,
-        mark: Said(&["apt cannot put these packages together"]),
+        build: Ended(BuildFailure::AptConflict),
         beside: &[APT_UNUSABLE, APT_MISSING],
         summary: Some("an apt source of the image cannot be used, and a package is missing without it"),
         ..RULE
     },
     Rule {
         id: CauseId::PackageUnknown,
-        mark: Line(&["E: Unable to locate package"]),
-        beside: &[&["rdmaprep: apt cannot put these packages together"]],
+        build: Ended(BuildFailure::AptConflict),
+        line: &["E: Unable to locate package"],
         ..RULE
     },
     Rule {
         id: CauseId::PackageUnknown,
-        mark: Line(&["E: Package", "has no installation candidate"]),
-        beside: &[&["rdmaprep: apt cannot put these packages together"]],
-        ..RULE
-    },
-    Rule { id: CauseId::AptConflict, mark: Said(&["apt cannot put these packages together"]), ..RULE },
-    Rule {
-        id: CauseId::MirrorUnreachable,
-        mark: Said(&["http", " cannot be reached"]),
-        remedy: Some(
-            "outside the vendor's VPC use the public mirror (no --vpc); behind a proxy set HTTP_PROXY; for a mirror on this host add --network host",
-        ),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::SuiteMissing,
-        mark: Said(&["there is no repository at "]),
-        summary: Some("the mirror has no such directory"),
-        remedy: Some(
-            "look into the mirror for the distribution's directory, and give its path (below yum/, if the mirror is the vendor's) with --suite PATH",
-        ),
-        ..RULE
-    },
-    Rule {
-        id: CauseId::KeyMismatch,
-        mark: Said(&["is not signed by the key "]),
-        summary: Some("a package does not carry the signature that was asked for"),
-        remedy: Some(
-            "give the key that signs the packages with --key FILE; if they are not signed at all, --no-gpg-check takes them as they are",
-        ),
+        build: Ended(BuildFailure::AptConflict),
+        line: &["E: Package", "has no installation candidate"],
         ..RULE
     },
     Rule {
         id: CauseId::RpmSourceUnreachable,
-        mark: Said(&["cannot put these packages together"]),
+        build: Ended(BuildFailure::YumRepositoriesLackPackage),
+        beside: &[YUM_UNREACHABLE],
+        ..RULE
+    },
+    Rule {
+        id: CauseId::RpmSourceUnreachable,
+        build: Ended(BuildFailure::GivenRepositoriesLackPackage),
+        beside: &[YUM_UNREACHABLE],
+        summary: Some("the repositories of --base-repo are not reachable"),
+        remedy: Some("check the address; else give the build a network (--network host) or a proxy (HTTP_PROXY)"),
+        ..RULE
+    },
+    Rule {
+        id: CauseId::RpmSourceUnreachable,
+        build: Ended(BuildFailure::RpmConflict),
         beside: &[YUM_UNREACHABLE],
         summary: Some("the image's own repositories are not reachable, and a dependency is missing without them"),
         ..RULE
     },
     Rule {
         id: CauseId::RpmSourceUnreachable,
-        mark: Said(&["package ", " is in no repository"]),
+        build: Ended(BuildFailure::PackageUnknown),
         beside: &[YUM_UNREACHABLE],
         summary: Some(
             "the image's own repositories are not reachable, and the vendor's lacks a package that was asked for",
         ),
         ..RULE
     },
-    Rule { id: CauseId::PackageUnknown, mark: Said(&["package ", " is in no repository"]), ..RULE },
-    Rule { id: CauseId::RpmConflict, mark: Said(&["cannot put these packages together"]), ..RULE },
-    Rule { id: CauseId::NoCurl, mark: Said(&["the image has no curl"]), ..RULE },
-    Rule { id: CauseId::BaseNotFound, mark: Line(&["pull access denied"]), ..RULE },
-    Rule { id: CauseId::NoBridge, mark: Line(&["could not find bridge"]), ..RULE },
+    Rule {
+        id: CauseId::KeyMismatch,
+        build: Foreign,
+        line: &["NO_PUBKEY"],
+        summary: Some("a repository is signed with a key that the image does not have"),
+        remedy: Some("add the key that signs it, as its publisher says, to the step before"),
+        ..RULE
+    },
+    Rule {
+        id: CauseId::SignatureBad,
+        build: Foreign,
+        line: &["BADSIG"],
+        summary: Some("a repository's signature is bad"),
+        ..RULE
+    },
+    Rule {
+        id: CauseId::SuiteMissing,
+        build: Foreign,
+        line: &["does not have a Release file"],
+        summary: Some("a mirror has no such suite"),
+        remedy: Some(
+            "check the suite in the source's line; eRDMA's are noble/erdma, jammy/erdma, focal/erdma and bionic/erdma",
+        ),
+        ..RULE
+    },
 ];
 
 /// Finds the cause in the lines of a log.
 pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -> Option<Cause> {
     let all = || lines.clone().into_iter().filter(|line| !is_command(line));
-    let has = |line: &str, marks: &[&str]| marks.iter().all(|mark| contains_ignoring_case(line, mark));
-    let says_nothing = !all().any(|line| own_sentence(line).is_some());
-    RULES.iter().find_map(|rule| {
-        let line = match &rule.mark {
-            Said(marks) => all().find(|line| own_sentence(line).is_some_and(|said| has(said, marks))),
-            Line(marks) => all().find(|line| has(line, marks)),
-            Elsewhere(marks) => all().find(|line| says_nothing && has(line, marks)),
-        }?;
+    let ended = all().find_map(|line| build_failure(line).map(|(failure, said)| (failure, said, line)));
+    let is_foreign = !all().any(|line| line.contains("rdmaprep: ") || line.contains("rdmaprep["));
+    let by_rule = RULES.iter().find_map(|rule| {
+        let is_such = match rule.build {
+            Any => true,
+            Ended(failure) => ended.is_some_and(|(ended, ..)| ended == failure),
+            Foreign => is_foreign,
+        };
         let stands = |texts: &&[&str]| all().any(|line| texts.iter().any(|text| contains_ignoring_case(line, text)));
-        if !rule.beside.iter().all(stands) {
+        let has_all = |line: &&str| rule.line.iter().all(|text| contains_ignoring_case(line, text));
+        if !is_such || !rule.beside.iter().all(stands) {
             return None;
         }
-        // The build's own sentence, or apt's, says which package or address it was.
-        let said = own_sentence(line).or_else(|| line.split_once("E: ").map(|(_, said)| said.trim_end()));
-        let info = rule.id.info();
-        let summary = rule.summary.unwrap_or(info.title);
-        let summary = said.map_or(summary.to_owned(), |said| format!("{summary}: {said}"));
+        let (said, line) = match ended {
+            Some((_, said, line)) if rule.line.is_empty() => (Some(said), line),
+            _ => all().find(has_all).map(|line| (complaint(line), line))?,
+        };
         let cause = rule.id.cause(vec![line.trim().to_owned()]);
-        Some(cause.summary(summary).remedy(rule.remedy.unwrap_or(info.remedy)))
+        let summary = rule.summary.map(str::to_owned).unwrap_or_else(|| cause.summary.clone());
+        let remedy = rule.remedy.map(str::to_owned).unwrap_or_else(|| cause.remedy.clone());
+        Some((cause.summary(summary).remedy(remedy), said))
+    });
+    let by_code = || ended.map(|(failure, said, line)| (failure.cause(vec![line.trim().to_owned()]), Some(said)));
+    // The build's own sentence, or apt's, says which package or address it was.
+    by_rule.or_else(by_code).map(|(cause, said)| match said {
+        Some(said) => {
+            let summary = format!("{}: {said}", cause.summary);
+            cause.summary(summary)
+        }
+        None => cause,
     })
 }
 
-/// Builders print a step's command before they run it, and it holds every sentence that it could say.
-fn is_command(line: &str) -> bool {
-    line.contains("rdmaprep: $1")
+/// How a script of rdmaprep's own builds ended, where the line says it, and the sentence.
+pub fn build_failure(line: &str) -> Option<(BuildFailure, &str)> {
+    let (code, said) = line.split_once("rdmaprep[")?.1.split_once("]: ")?;
+    Some((BuildFailure::of_code(code)?, said.trim_end()))
 }
 
-/// What rdmaprep's own build says in a line.
-fn own_sentence(line: &str) -> Option<&str> {
-    line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end())
+/// Builders print a step's command before they run it, and it holds what it could say.
+fn is_command(line: &str) -> bool {
+    line.contains("rdmaprep[$1]")
+}
+
+/// What apt says in a line.
+fn complaint(line: &str) -> Option<&str> {
+    line.split_once("E: ").map(|(_, said)| said.trim_end())
 }
 
 /// The kernel, Go and apt write the same complaint in different cases.
@@ -314,7 +239,7 @@ mod tests {
     fn a_cause_by_its_own_words() {
         let log = [
             "Get:1 http://m/erdma",
-            "rdmaprep: package ibverbs-providers is not in http://m/erdma/apt/debian bookworm/incomplete",
+            "rdmaprep[package-missing]: package ibverbs-providers is not in http://m/erdma/apt/debian bookworm/incomplete",
         ];
         let cause = explain_build_log(log).unwrap();
         assert_eq!(cause.id.name(), "package-missing");
@@ -328,7 +253,7 @@ mod tests {
     #[test]
     fn a_full_disk_outranks_what_follows_from_it() {
         let log = [
-            "rdmaprep: http://m x gave no package index: is the mirror reachable?",
+            "rdmaprep[no-index]: http://m x gave no package index: is the mirror reachable?",
             "write error: No space left on device",
         ];
         assert_eq!(explain_build_log(log).unwrap().id.name(), "no-space");
@@ -337,16 +262,15 @@ mod tests {
     /// What apt complains of beside the build's own sentence decides whose fault it is.
     #[test]
     fn causes_of_apt_builds() {
-        let conflict = "rdmaprep: apt cannot put these packages together";
+        let conflict = "rdmaprep[apt-conflict]: apt cannot put these packages together";
         let offline = "W: Failed to fetch http://m/InRelease  Temporary failure resolving 'm'";
         let unsigned = "W: GPG error: http://m jammy InRelease: NO_PUBKEY A4B469963BF863CC";
         let lacks = " libibverbs1 : Depends: libnl-3-200 (>= 3.2.7) but it is not installable";
         let pinned = " libibverbs-dev : Depends: libibverbs1 (= 2307mlnx47) but 44.1-2 is to be installed";
         let going_on = "rdmaprep: an apt source of the image cannot be used; going on without it";
-        let unusable =
-            "rdmaprep: http://m/erdma/apt/ubuntu jammy/erdma cannot be used: no such suite, or not signed by its key";
-        let none = "rdmaprep: none of the packages is in the apt sources of the image: can they be reached?";
-        let one = "rdmaprep: package ibverbs-utils is not in the apt sources of the image";
+        let unusable = "rdmaprep[repository-unusable]: http://m/erdma/apt/ubuntu jammy/erdma cannot be used: no such suite, or not signed by its key";
+        let none = "rdmaprep[apt-sources-lack-package]: none of the packages is in the apt sources of the image: can they be reached?";
+        let one = "rdmaprep[apt-sources-lack-package]: package ibverbs-utils is not in the apt sources of the image";
         let typo = "E: Unable to locate package perftets";
         for (log, id, is_image_at_fault) in [
             (vec![conflict], "apt-conflict", true),
@@ -384,34 +308,51 @@ mod tests {
 
     #[test]
     fn causes_of_rpm_builds() {
-        let conflict = "rdmaprep: dnf cannot put these packages together";
+        let conflict = "rdmaprep[rpm-conflict]: dnf cannot put these packages together";
         let unreachable = "Error: Failed to download metadata for repo 'base': Cannot download repomd.xml";
-        let nowhere = "rdmaprep: package perftets is in no repository";
+        let nowhere = "rdmaprep[package-unknown]: package perftets is in no repository";
         for (log, id, is_image_at_fault) in [
             (
-                vec!["curl: (22) 404", "rdmaprep: there is no repository at http://m/erdma/yum/x/"],
+                vec!["curl: (22) 404", "rdmaprep[repository-missing]: there is no repository at http://m/erdma/yum/x/"],
                 "suite-missing",
                 false,
             ),
-            (vec!["rdmaprep: http://m/erdma/yum/x/ cannot be reached"], "mirror-unreachable", false),
-            (vec!["rdmaprep: a-1.rpm is not signed by the key of the repository"], "key-mismatch", false),
+            (
+                vec!["rdmaprep[repository-unreachable]: http://m/erdma/yum/x/ cannot be reached"],
+                "mirror-unreachable",
+                false,
+            ),
+            (vec!["rdmaprep[key-mismatch]: a-1.rpm is not signed by the key of the repository"], "key-mismatch", false),
             (vec![unreachable, conflict], "rpm-source-unreachable", false),
             (
-                vec![unreachable, "rdmaprep: none of the packages is in the yum repositories of the image: can"],
+                vec![
+                    unreachable,
+                    "rdmaprep[yum-repositories-lack-package]: none of the packages is in the yum repositories of the image: can",
+                ],
                 "rpm-source-unreachable",
                 false,
             ),
             (
-                vec!["rdmaprep: package libibverbs is not in the yum repositories of the image"],
+                vec![
+                    "rdmaprep[yum-repositories-lack-package]: package libibverbs is not in the yum repositories of the image",
+                ],
                 "package-not-in-image-sources",
                 true,
             ),
-            (vec!["rdmaprep: none of the packages is in http://m/erdma/yum/x/"], "package-missing", false),
-            (vec!["rdmaprep: a-1.rpm is not signed by the key that was given"], "key-mismatch", false),
+            (
+                vec!["rdmaprep[package-missing]: none of the packages is in http://m/erdma/yum/x/"],
+                "package-missing",
+                false,
+            ),
+            (vec!["rdmaprep[key-mismatch]: a-1.rpm is not signed by the key that was given"], "key-mismatch", false),
             (vec![nowhere], "package-unknown", false),
             (vec![unreachable, nowhere], "rpm-source-unreachable", false),
             (vec![conflict], "rpm-conflict", true),
-            (vec![unreachable, "rdmaprep: the swap would remove x, which"], "swap-removes-package", true),
+            (
+                vec![unreachable, "rdmaprep[swap-removes-package]: the swap would remove x, which"],
+                "swap-removes-package",
+                true,
+            ),
         ] {
             let cause = explain_build_log(log.iter().copied()).unwrap();
             assert_eq!((cause.id.name(), cause.fault == Fault::Image), (id, is_image_at_fault), "{log:?}");
@@ -422,11 +363,12 @@ mod tests {
     #[test]
     fn a_printed_command_says_nothing() {
         for line in [
-            "#5 [2/2] RUN set -eu;     fail() { echo \"rdmaprep: $1\" >&2; exit 1; };     x || fail \"$repo gave no package index\"; fail \"the swap would remove $p\"",
-            "Step 2/3 : RUN set -eu;     fail() { echo \"rdmaprep: $1\" >&2; exit 1; };     fail \"apt cannot put these packages together\"",
+            "#5 [2/2] RUN set -eu;     fail() { echo \"rdmaprep[$1]: $2\" >&2; exit 1; };     x || fail no-index \"$repo gave no package index\"; fail swap-removes-package \"the swap would remove $p\"",
+            "Step 2/3 : RUN set -eu;     fail() { echo \"rdmaprep[$1]: $2\" >&2; exit 1; };     fail apt-conflict \"apt cannot put these packages together\"",
         ] {
             assert_eq!(explain_build_log([line]), None);
-            let cause = explain_build_log([line, "#5 1.2 rdmaprep: the image has no curl to fetch x with"]).unwrap();
+            let cause =
+                explain_build_log([line, "#5 1.2 rdmaprep[no-curl]: the image has no curl to fetch x with"]).unwrap();
             assert_eq!(cause.id.name(), "no-curl");
         }
     }

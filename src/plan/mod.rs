@@ -5,8 +5,10 @@
 mod apt;
 pub mod offline;
 mod rpm;
+mod unseen;
 pub mod userspace;
 
+use crate::distro::Distro;
 use crate::fabric::{
     Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace, check_address,
 };
@@ -17,6 +19,7 @@ use offline::{OfferedFiles, OfflineError};
 pub use rpm::{has_package_manager, is_split_provider};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+pub use unseen::{UnseenImage, plan_unseen};
 use userspace::{choose_userspace, plan_kept};
 
 /// The user's choices besides the image.
@@ -114,6 +117,10 @@ pub struct SwapPlan {
     pub shell: Option<Vec<String>>,
     /// What stays although it belongs to OFED, and why.
     pub notes: Vec<String>,
+    /// The distribution that the base must be of, where nobody has looked at it: the build finds out what else there is to
+    /// know, and the lists of what is installed and left over are empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<Distro>,
 }
 
 impl SwapPlan {
@@ -152,6 +159,7 @@ impl SwapPlan {
             user: None,
             shell: None,
             notes: Vec::new(),
+            unseen: None,
         })
     }
 
@@ -226,6 +234,14 @@ const PREDEFINED_ARGS: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "n
 pub enum PlanError {
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+    #[error(
+        "--userspace keep: whether an image's userspace can stay is only known from the image\n  name the image in place of --distro"
+    )]
+    KeptUnseen,
+    #[error(
+        "--distro {distro} on {architecture}: a Dockerfile for an image that was not looked at can be written for {known}\n  for any other image name the image in place of --distro"
+    )]
+    UnseenDistro { distro: String, architecture: String, known: String },
     #[error("the image has no apt packages ({0}); this version swaps packages of images with apt, dnf or yum")]
     NotApt(&'static str),
     #[error(

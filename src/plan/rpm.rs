@@ -136,7 +136,7 @@ pub(super) fn what_stays(facts: &ImageFacts, fabric: &Fabric) -> Vec<String> {
 }
 
 /// Says what nobody vouches for.
-fn note_trust(repository: Option<&YumRepository>, options: &SwapOptions, notes: &mut Vec<String>) {
+pub(super) fn note_trust(repository: Option<&YumRepository>, options: &SwapOptions, notes: &mut Vec<String>) {
     if let Some(repository) = repository.filter(|repository| repository.by_analogy) {
         notes.push(format!(
             "no page of the vendor's names {}: the address follows the pattern of the one for Red Hat 7; if the build finds no repository there, give its path with --suite PATH",
@@ -171,7 +171,7 @@ fn package_manager(packages: &PackageFacts) -> Result<&'static str, PlanError> {
     }
 }
 
-fn check_rpm_options(options: &SwapOptions) -> Result<(), PlanError> {
+pub(super) fn check_rpm_options(options: &SwapOptions) -> Result<(), PlanError> {
     if options.apt_proxy.is_some() {
         return Err(PlanError::OtherManager { option: "--apt-proxy", instead: "set HTTP_PROXY for the build" });
     }

@@ -12,7 +12,7 @@ packages=(
   python3 python3-venv
 )
 case $purpose in
-  test) packages+=(buildah busybox-static cpio createrepo-c curl iproute2 kmod openssl podman qemu-system-x86 rpm skopeo util-linux) ;;
+  test) packages+=(buildah busybox-static cpio createrepo-c curl iproute2 kmod openssl podman qemu-system-x86 rpm shellcheck skopeo util-linux) ;;
   demo) ;;
   dist) packages=(ca-certificates python3 python3-venv) ;;
   *) die "not a purpose: $purpose (test, demo or dist)" ;;

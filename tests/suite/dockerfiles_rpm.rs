@@ -4,6 +4,7 @@ use crate::support;
 use crate::support::image_fixture;
 
 use image_fixture::Fixture;
+use rdmaprep::distro::Distro;
 use rdmaprep::dockerfile::render_dockerfile;
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::fabric::roce::ROCE;
@@ -11,7 +12,7 @@ use rdmaprep::fabric::{Fabric, RepositoryChoice, RepositoryError, Userspace};
 use rdmaprep::facts::{ImageFacts, OfedDirectory, Package, PackageFacts, PackageManager, PackageState, YumRepo};
 use rdmaprep::package_file::{Form, PackageFile};
 use rdmaprep::plan::offline::OfferedFiles;
-use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, WithoutOffer, plan_swap};
+use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, UnseenImage, WithoutOffer, plan_swap, plan_unseen};
 
 fn package(name: &str, version: &str, architecture: &str, depends: &str) -> Package {
     Package {
@@ -81,10 +82,15 @@ fn refused(facts: &ImageFacts, options: &SwapOptions) -> PlanError {
 
 fn dockerfile(facts: &ImageFacts, options: &SwapOptions) -> String {
     let text = dockerfile_for(&ERDMA, facts, options);
-    for needed in ["skip_if_unavailable=1", "priority=1"] {
-        assert!(text.contains(needed), "{needed} is not in\n{text}");
-    }
+    assert!(text.contains("\n    use_repository erdma http"), "{text}");
     text
+}
+
+/// The functions of the script are the same in all: a snapshot shows what differs.
+fn without_functions(text: &str) -> String {
+    let (head, rest) = text.split_once("RUN set -eu; \\\n").unwrap();
+    let (_, steps) = rest.split_once("    # The swap of this image, step by step.\n").unwrap();
+    format!("{head}RUN [functions]\n    # The swap of this image, step by step.\n{steps}")
 }
 
 fn dockerfile_for(fabric: &'static Fabric, facts: &ImageFacts, options: &SwapOptions) -> String {
@@ -100,9 +106,9 @@ fn dockerfile_for(fabric: &'static Fabric, facts: &ImageFacts, options: &SwapOpt
     }
     assert_eq!(text.matches("\nRUN ").count(), 1, "one transaction");
     let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} is not in\n{text}"));
-    assert!(at("sed -i -E \"/^(# rdmaprep: ") < at("carry_out shell"), "a lock would hold the packages as they are");
+    assert!(at("\n      unlock; ") < at("\n      carry_out shell "), "a lock would hold the packages as they are");
     support::hadolint(&text);
-    text
+    without_functions(&text)
 }
 
 #[test]
@@ -160,8 +166,7 @@ fn rocky_9_with_every_option() {
     insta::assert_snapshot!(dockerfile(&facts, &options));
     let unsigned = SwapOptions { key: None, no_gpg_check: true, ..options };
     let text = dockerfile(&facts, &unsigned);
-    assert!(text.contains("\n# Signatures are not checked") && text.contains("gpgcheck=0"), "{text}");
-    assert!(!text.contains("gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-erdma") && !text.contains("rpmkeys"), "{text}");
+    assert!(text.contains("\n# Signatures are not checked") && text.contains(" 'Alibaba eRDMA' unchecked; "), "{text}");
     assert!(plan(&facts, &unsigned).notes.iter().any(|note| note.starts_with("signatures are not checked")));
 }
 
@@ -293,8 +298,8 @@ fn package_files() {
     assert!(plan.notes.contains(&"not used: nl.rpm: nothing needs it".to_owned()), "{:?}", plan.notes);
     assert!(plan.notes.iter().any(|note| note.starts_with("signatures of the package files are not checked")));
     let text = dockerfile_for(&ERDMA, &facts, &options);
-    for fetching in ["http:", "https:", "curl", "reposdir", "yum.repos.d/erdma.repo]", "/etc/pki"] {
-        assert!(!text.lines().any(|line| line.contains(fetching) && !line.contains("rm -f")), "{fetching}:\n{text}");
+    for fetching in ["http:", "https:", "use_repository", "ask_instead", "/etc/pki"] {
+        assert!(!text.contains(fetching), "{fetching}:\n{text}");
     }
     insta::assert_snapshot!(text);
     options.key =
@@ -397,5 +402,33 @@ fn roce_with_the_distributions_own() {
     let none = FILES.map(|(name, _)| (name, ""));
     let plan = plan_swap(&facts, None, &ROCE, &offered(&none, "2410mlnx54-1")).unwrap();
     assert_eq!((plan.userspace, plan.purge.len(), plan.remove_directories.len()), (Userspace::Doca, 0, 0));
-    assert!(!render_dockerfile(&plan).contains("still Mellanox builds"));
+    assert!(!render_dockerfile(&plan).contains("    prove_no_mellanox; "));
+}
+
+/// An image that nobody looked at: only the distribution is known, by a name such as the command line has.
+#[test]
+fn an_image_that_was_not_looked_at() {
+    let plan = |fabric: &'static Fabric, distro: &str, architecture: &str, options: &SwapOptions| {
+        let distro = Distro::named(distro).unwrap();
+        let image = UnseenImage { name: "my/train:1", distro: &distro, architecture, user: Some("1000:1000") };
+        plan_unseen(&image, fabric, options)
+    };
+    let options = SwapOptions { extra_packages: vec!["perftest".into()], ..SwapOptions::default() };
+    let text = render_dockerfile(&plan(&ERDMA, "alinux:3", "arm64", &options).unwrap());
+    support::hadolint(&text);
+    insta::assert_snapshot!("unseen_alinux_3", without_functions(&text));
+    let doca = RepositoryChoice { doca_version: Some("2.10.0".into()), ..RepositoryChoice::default() };
+    let doca = SwapOptions { userspace: Some(Userspace::Doca), repository: doca, ..SwapOptions::default() };
+    let text = render_dockerfile(&plan(&ROCE, "rocky:9.3", "amd64", &doca).unwrap());
+    assert!(text.contains("expect_distro rocky 9.3; ") && text.contains("discover_packages doca; "), "{text}");
+    assert!(!text.contains("    discover_directories; "), "{text}");
+    let inbox = render_dockerfile(&plan(&ROCE, "centos:8", "amd64", &SwapOptions::default()).unwrap());
+    assert!(inbox.contains("discover_packages inbox; ") && !inbox.contains("    pin_packages; "), "{inbox}");
+    for (distro, architecture) in [("ubuntu:22.04", "amd64"), ("anolis:8.8", "amd64"), ("centos:7", "arm64")] {
+        let error = plan(&ERDMA, distro, architecture, &SwapOptions::default()).unwrap_err().to_string();
+        let known = "alinux 3 (amd64, arm64), alinux 2 (amd64), centos 8 (amd64)";
+        assert!(error.contains(known) || error.contains("listed by the vendor"), "{error}");
+    }
+    let keep = SwapOptions { userspace: Some(Userspace::Keep), ..SwapOptions::default() };
+    assert_eq!(plan(&ROCE, "centos:8", "amd64", &keep), Err(PlanError::KeptUnseen));
 }

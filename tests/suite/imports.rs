@@ -31,8 +31,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("inspect", &["distro", "fabric", "facts", "image", "nccl_settings", "units", "versions"]),
     ("recipe", &["fabric", "reference", "suggest", "targets", "versions"]),
     ("package_file", &["facts", "inspect"]),
-    ("plan", &["fabric", "facts", "inspect", "package_file", "reference"]),
-    ("dockerfile", &["fabric", "plan", "shell"]),
+    ("plan", &["distro", "fabric", "facts", "inspect", "package_file", "reference"]),
+    ("dockerfile", &["distro", "fabric", "inspect", "plan", "shell"]),
     ("diff", &["facts"]),
     (
         "checks",

@@ -24,7 +24,7 @@ pub(super) fn driver(log: &Log<'_>) -> Option<Cause> {
             "the host's driver is older than the image's CUDA needs (or, without /dev/nvidiactl, no GPU was passed)"
         }
     };
-    cause(CauseId::DriverTooOld, summary, "upgrade the host's driver, or use an image with an older CUDA", lines)
+    Some(CauseId::DriverTooOld.found(lines)?.summary(summary))
 }
 
 pub(super) fn version_skew(log: &Log<'_>) -> Option<Cause> {

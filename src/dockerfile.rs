@@ -1,39 +1,41 @@
 //! [`SwapPlan`] → Dockerfile text. Pure: the same plan gives the same bytes.
 //!
-//! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
+//! The shell of it is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
 //! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
 
+mod apt;
+mod script;
+
+use crate::fabric::Origin;
 use crate::fabric::yum::rpm_architecture;
-use crate::fabric::{OWN_NAMES, Origin};
-use crate::plan::{SwapPlan, WithoutOffer};
+use crate::plan::SwapPlan;
 use crate::shell::shell_quote;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use std::collections::BTreeSet;
 
-const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
 const RPM_TEMPLATE: &str = include_str!("../templates/rpm.dockerfile.j2");
-const KEEP_TEMPLATE: &str = include_str!("../templates/keep.dockerfile.j2");
 
 /// Writes the Dockerfile of a swap.
 ///
 /// # Panics
 /// When the template does not fit the plan's type, which the tests of this module rule out.
 pub fn render_dockerfile(plan: &SwapPlan) -> String {
+    match &plan.origin {
+        Origin::Image => keep(plan),
+        Origin::Yum(_) => render_rpm(plan),
+        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => render_rpm(plan),
+        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => apt::render(plan),
+    }
+}
+
+fn render_rpm(plan: &SwapPlan) -> String {
     let companions = || plan.companions.iter().map(|companion| companion.name.clone());
     let family: BTreeSet<String> = plan.install.iter().flatten().cloned().chain(companions()).collect();
     let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
-    let template = match &plan.origin {
-        Origin::Image => "keep",
-        Origin::Yum(_) => "rpm",
-        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => "rpm",
-        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
-    };
     let constants = context! {
         packages_from => packages_from(plan),
-        leaving => leaving(plan),
-        own_names => OWN_NAMES,
         version => env!("CARGO_PKG_VERSION"),
         removable,
         family,
@@ -42,8 +44,8 @@ pub fn render_dockerfile(plan: &SwapPlan) -> String {
         rpm_arch => rpm_architecture(&plan.architecture),
     };
     environment()
-        .and_then(|env| env.get_template(template)?.render(context! { ..Value::from(Serde(plan)), ..constants }))
-        .unwrap_or_else(|error| panic!("the {template} template does not fit the plan: {error:#}"))
+        .and_then(|env| env.get_template("rpm")?.render(context! { ..Value::from(Serde(plan)), ..constants }))
+        .unwrap_or_else(|error| panic!("the rpm template does not fit the plan: {error:#}"))
 }
 
 /// Where the packages come from, for people.
@@ -61,13 +63,35 @@ fn packages_from(plan: &SwapPlan) -> String {
     }
 }
 
-/// With package files: installed packages that no file is a counterpart of and that cannot stay.
-fn leaving(plan: &SwapPlan) -> Vec<String> {
-    let Origin::Files(files) = &plan.origin else { return Vec::new() };
-    let is_there = |name: &String| files.names.iter().any(|file| file.split('_').next() == Some(name));
-    let companions = plan.companions.iter().filter(|companion| companion.without_offer != WithoutOffer::Keep);
-    let names = companions.map(|companion| &companion.name).chain(&plan.renamed);
-    names.filter(|name| !is_there(name)).cloned().collect()
+/// The Dockerfile of an image whose userspace stays.
+fn keep(plan: &SwapPlan) -> String {
+    format!(
+        "# rdmaprep {}: the base image's userspace is right for {} and stays.\n{}{}",
+        env!("CARGO_PKG_VERSION"),
+        plan.fabric_title,
+        base_lines(plan),
+        labels(plan, "the base image's own")
+    )
+}
+
+/// The `FROM` line, and the arguments that the build takes.
+fn base_lines(plan: &SwapPlan) -> String {
+    let floating = "# No registry digest is known for this image, so its tag is all there is to name it by.\n# hadolint ignore=DL3007\n";
+    let arguments: String = plan.build_args.iter().map(|name| format!("ARG {name}\n")).collect();
+    format!("{}FROM {}\n{arguments}", if plan.base.floating { floating } else { "" }, plan.base.from)
+}
+
+/// The `LABEL` instruction.
+fn labels(plan: &SwapPlan, packages_from: &str) -> String {
+    let labels = [
+        ("org.opencontainers.image.base.name", Some(plan.base.name.as_str())),
+        ("org.opencontainers.image.base.digest", plan.base.digest.as_deref()),
+        ("rdmaprep.fabric", Some(plan.fabric_id)),
+        ("rdmaprep.packages", Some(packages_from)),
+        ("rdmaprep.version", Some(env!("CARGO_PKG_VERSION"))),
+    ];
+    let labels = labels.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", dockerfile_quote(value?))));
+    format!("LABEL {}\n", labels.collect::<Vec<_>>().join(" \\\n      "))
 }
 
 fn environment() -> Result<Environment<'static>, minijinja::Error> {
@@ -84,9 +108,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     env.add_filter("quoted", |text: String| dockerfile_quote(&text));
     env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
     env.add_filter("sed", |text: String| sed_pattern(&text));
-    env.add_template("apt", APT_TEMPLATE)?;
     env.add_template("rpm", RPM_TEMPLATE)?;
-    env.add_template("keep", KEEP_TEMPLATE)?;
     Ok(env)
 }
 

@@ -86,6 +86,7 @@ fn is_failure(line: &str) -> bool {
         || line.contains("did not complete successfully: exit code")
         || line.starts_with("ERROR: build failed")
         || line.starts_with("error: the build failed")
+        || line.contains("rdmaprep[swap-removes-package]: ")
         || line.contains("rdmaprep: the swap would remove")
 }
 

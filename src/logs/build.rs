@@ -206,13 +206,13 @@ const RULES: &[Rule] = &[
     Rule {
         id: CauseId::PackageUnknown,
         mark: Line(&["E: Unable to locate package"]),
-        beside: &[&["rdmaprep: apt cannot put these packages together"]],
+        beside: &[&["apt cannot put these packages together"]],
         ..RULE
     },
     Rule {
         id: CauseId::PackageUnknown,
         mark: Line(&["E: Package", "has no installation candidate"]),
-        beside: &[&["rdmaprep: apt cannot put these packages together"]],
+        beside: &[&["apt cannot put these packages together"]],
         ..RULE
     },
     Rule { id: CauseId::AptConflict, mark: Said(&["apt cannot put these packages together"]), ..RULE },
@@ -292,12 +292,14 @@ pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -
 
 /// Builders print a step's command before they run it, and it holds every sentence that it could say.
 fn is_command(line: &str) -> bool {
-    line.contains("rdmaprep: $1")
+    line.contains("rdmaprep: $1") || line.contains("rdmaprep[$1]: ")
 }
 
 /// What rdmaprep's own build says in a line.
 fn own_sentence(line: &str) -> Option<&str> {
-    line.split_once("rdmaprep: ").map(|(_, said)| said.trim_end())
+    let (mark, said) = line.split_once("rdmaprep")?.1.split_once(": ")?;
+    let is_code = mark.is_empty() || (mark.starts_with('[') && mark.ends_with(']') && !mark.contains(' '));
+    is_code.then(|| said.trim_end())
 }
 
 /// The kernel, Go and apt write the same complaint in different cases.

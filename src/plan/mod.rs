@@ -5,6 +5,7 @@
 mod apt;
 pub mod offline;
 mod rpm;
+pub mod step;
 pub mod userspace;
 
 use crate::fabric::{
@@ -216,6 +217,17 @@ pub enum WithoutOffer {
     Distribution,
     /// The companion can stay.
     Keep,
+}
+
+impl WithoutOffer {
+    /// Its name for the scripts.
+    pub fn id(self) -> &'static str {
+        match self {
+            WithoutOffer::Remove => "remove",
+            WithoutOffer::Distribution => "distribution",
+            WithoutOffer::Keep => "keep",
+        }
+    }
 }
 
 /// Predefined by every builder: never declared, never in the history (Dockerfile reference, "Predefined ARGs").

@@ -1,49 +1,23 @@
 //! [`SwapPlan`] → Dockerfile text. Pure: the same plan gives the same bytes.
 //!
-//! The text is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
+//! The shell of it is in `templates/`, one file per package manager; the distribution is data in the plan. It must build with the
 //! classic builder, BuildKit and buildah, so there is no `# syntax=` line, no heredoc and no `RUN --mount`.
 
+mod apt;
 mod rpm;
 mod script;
 
-use crate::fabric::{OWN_NAMES, Origin};
-use crate::plan::{SwapPlan, WithoutOffer};
-use crate::shell::shell_quote;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, Value, context};
-use std::collections::BTreeSet;
-
-const APT_TEMPLATE: &str = include_str!("../templates/apt.dockerfile.j2");
-const KEEP_TEMPLATE: &str = include_str!("../templates/keep.dockerfile.j2");
+use crate::fabric::Origin;
+use crate::plan::SwapPlan;
 
 /// Writes the Dockerfile of a swap.
-///
-/// # Panics
-/// When the template does not fit the plan's type, which the tests of this module rule out.
 pub fn render_dockerfile(plan: &SwapPlan) -> String {
-    let companions = || plan.companions.iter().map(|companion| companion.name.clone());
-    let family: BTreeSet<String> = plan.install.iter().flatten().cloned().chain(companions()).collect();
-    let removable: BTreeSet<String> = family.iter().chain(&plan.purge).chain(&plan.superseded).cloned().collect();
-    let template = match &plan.origin {
-        Origin::Image => "keep",
-        Origin::Yum(_) => return rpm::render(plan),
-        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => return rpm::render(plan),
-        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => "apt",
-    };
-    let constants = context! {
-        packages_from => packages_from(plan),
-        leaving => leaving(plan),
-        own_names => OWN_NAMES,
-        version => env!("CARGO_PKG_VERSION"),
-        removable,
-        family,
-        // How `ldconfig -p` names the architecture (glibc, ldconfig `flags`).
-        loader_arch => if plan.architecture == "arm64" { "AArch64" } else { "x86-64" },
-    };
-    environment()
-        .and_then(|env| env.get_template(template)?.render(context! { ..Value::from(Serde(plan)), ..constants }))
-        .unwrap_or_else(|error| panic!("the {template} template does not fit the plan: {error:#}"))
+    match &plan.origin {
+        Origin::Image => keep(plan),
+        Origin::Yum(_) => rpm::render(plan),
+        Origin::Files(_) | Origin::Distribution if plan.package_manager != "apt-get" => rpm::render(plan),
+        Origin::Apt(_) | Origin::Files(_) | Origin::Distribution => apt::render(plan),
+    }
 }
 
 /// Where the packages come from, for people.
@@ -61,37 +35,35 @@ fn packages_from(plan: &SwapPlan) -> String {
     }
 }
 
-/// With package files: installed packages that no file is a counterpart of and that cannot stay.
-fn leaving(plan: &SwapPlan) -> Vec<String> {
-    let Origin::Files(files) = &plan.origin else { return Vec::new() };
-    let is_there = |name: &String| files.names.iter().any(|file| file.split('_').next() == Some(name));
-    let companions = plan.companions.iter().filter(|companion| companion.without_offer != WithoutOffer::Keep);
-    let names = companions.map(|companion| &companion.name).chain(&plan.renamed);
-    names.filter(|name| !is_there(name)).cloned().collect()
+/// The Dockerfile of an image whose userspace stays.
+fn keep(plan: &SwapPlan) -> String {
+    format!(
+        "# rdmaprep {}: the base image's userspace is right for {} and stays.\n{}{}",
+        env!("CARGO_PKG_VERSION"),
+        plan.fabric_title,
+        base_lines(plan),
+        labels(plan, "the base image's own")
+    )
 }
 
-fn environment() -> Result<Environment<'static>, minijinja::Error> {
-    let mut env = Environment::new();
-    env.set_undefined_behavior(UndefinedBehavior::Strict);
-    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?);
-    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    env.add_filter("sh", |text: String| shell_quote(&text));
-    // A leading space each, so that an empty list leaves nothing behind.
-    env.add_filter("words", |words: Vec<String>| {
-        words.iter().map(|w| format!(" {}", shell_quote(w))).collect::<String>()
-    });
-    env.add_filter("json_array", |words: Vec<String>| serde_json::Value::from(words).to_string());
-    env.add_filter("quoted", |text: String| dockerfile_quote(&text));
-    env.add_filter("flatten", |lists: Vec<Vec<String>>| lists.concat());
-    env.add_filter("sed", |text: String| sed_pattern(&text));
-    env.add_template("apt", APT_TEMPLATE)?;
-    env.add_template("keep", KEEP_TEMPLATE)?;
-    Ok(env)
+/// The `FROM` line, and the arguments that the build takes.
+fn base_lines(plan: &SwapPlan) -> String {
+    let floating = "# No registry digest is known for this image, so its tag is all there is to name it by.\n# hadolint ignore=DL3007\n";
+    let arguments: String = plan.build_args.iter().map(|name| format!("ARG {name}\n")).collect();
+    format!("{}FROM {}\n{arguments}", if plan.base.floating { floating } else { "" }, plan.base.from)
 }
 
-/// A text as a basic regular expression between slashes that matches it alone.
-fn sed_pattern(text: &str) -> String {
-    text.chars().flat_map(|c| r"\/.*[]^$".contains(c).then_some('\\').into_iter().chain([c])).collect()
+/// The `LABEL` instruction.
+fn labels(plan: &SwapPlan, packages_from: &str) -> String {
+    let labels = [
+        ("org.opencontainers.image.base.name", Some(plan.base.name.as_str())),
+        ("org.opencontainers.image.base.digest", plan.base.digest.as_deref()),
+        ("rdmaprep.fabric", Some(plan.fabric_id)),
+        ("rdmaprep.packages", Some(packages_from)),
+        ("rdmaprep.version", Some(env!("CARGO_PKG_VERSION"))),
+    ];
+    let labels = labels.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", dockerfile_quote(value?))));
+    format!("LABEL {}\n", labels.collect::<Vec<_>>().join(" \\\n      "))
 }
 
 /// A value of a `LABEL` instruction.
@@ -110,12 +82,6 @@ fn dockerfile_quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sed_patterns() {
-        assert_eq!(sed_pattern("mlnx_ofed_23.10-1"), r"mlnx_ofed_23\.10-1");
-        assert_eq!(sed_pattern(r"a/[b]*\"), r"a\/\[b\]\*\\");
-    }
 
     #[test]
     fn label_values() {

@@ -13,7 +13,7 @@ use crate::fabric::erdma::ERDMA;
 use crate::judge::Exit;
 use crate::plan::{UnseenImage, plan_unseen};
 use crate::source;
-use crate::swap::{Subject, read_subject};
+use crate::swap::{Subject, SwapError, read_subject};
 use crate::targets::Target;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ fn render_unseen(args: &RenderArgs, distro: &str, output: &mut Output) -> Result
         architecture: args.arch.as_deref().unwrap_or("amd64"),
         user: args.user.as_deref(),
     };
-    let plan = plan_unseen(&image, fabric, &request.options)?;
+    let plan = plan_unseen(&image, fabric, &request.options).map_err(SwapError::from)?;
     for note in &plan.notes {
         tracing::warn!("{note}");
     }

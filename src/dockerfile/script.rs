@@ -3,6 +3,8 @@
 //! The builders join an instruction's lines to one, so that every command must end: with a semicolon, or with a word that
 //! goes on. Comments stay, for whoever keeps the Dockerfile; the builders take them out.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 /// Words after which a command goes on in the next line.
 const OPEN: [&str; 9] = ["{", "do", "then", "else", "in", ";;", "&&", "||", "|"];
 
@@ -16,6 +18,39 @@ pub fn join_run(script: &str, calls: &[String]) -> String {
     let text = lines.join("\n    ");
     // Nothing follows the last one.
     format!("RUN {}\n", text.strip_suffix("; \\").unwrap_or(&text))
+}
+
+/// The script without the functions that `roots` do not come to call, and without blank lines and headings between them.
+///
+/// A function begins with `NAME() {` and ends with `}`, each at the start of a line; the comment right above belongs to it.
+/// A word outside of comments that is a function's name counts as a call, so that a name in a variable is one too.
+pub fn select_functions(script: &str, roots: &[&str]) -> String {
+    let blocks: Vec<&str> = script.split("\n\n").collect();
+    let name = |block: &str| {
+        let code = block.lines().find(|line| !line.starts_with('#'))?;
+        code.strip_suffix("() {").map(str::to_owned)
+    };
+    let functions: BTreeMap<String, &str> = blocks.iter().filter_map(|block| Some((name(block)?, *block))).collect();
+    let mut needed = BTreeSet::new();
+    let mut todo: Vec<String> = roots.iter().map(|root| (*root).to_owned()).collect();
+    while let Some(function) = todo.pop() {
+        if let Some(block) = functions.get(&function)
+            && needed.insert(function)
+        {
+            let code = block.lines().filter(|line| !line.trim_start().starts_with('#'));
+            todo.extend(code.skip(1).flat_map(|line| line.split(|c: char| !is_word(c))).map(str::to_owned));
+        }
+    }
+    let kept = blocks.iter().filter(|block| match name(block) {
+        Some(function) => needed.contains(&function),
+        None => block.lines().any(|line| !line.starts_with('#')),
+    });
+    kept.copied().collect::<Vec<_>>().join("\n")
+}
+
+/// With the hyphen, so that the name of a program is not taken for a function's.
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
 fn end_command(line: &str) -> String {
@@ -33,6 +68,18 @@ fn end_command(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_functions_that_are_called_stay() {
+        let script = "#!/bin/sh\n# A head.\nset -eu\n\n# one ARGUMENT\none() {\n  how=two\n  \"$how\" three-not\n}\n\n# ---- A part\n\n\
+                      two() {\n  # three\n  echo 2\n}\n\nthree() {\n  echo 3\n}\n";
+        assert_eq!(
+            select_functions(script, &["one"]),
+            "#!/bin/sh\n# A head.\nset -eu\n# one ARGUMENT\none() {\n  how=two\n  \"$how\" three-not\n}\n\
+             two() {\n  # three\n  echo 2\n}"
+        );
+        assert!(select_functions(script, &["three"]).ends_with("set -eu\nthree() {\n  echo 3\n}\n"));
+    }
 
     /// Each shape of a line; the shell says whether the outcome still means the same.
     #[test]

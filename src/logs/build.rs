@@ -194,8 +194,8 @@ pub fn explain_build_log<'a>(lines: impl IntoIterator<Item = &'a str> + Clone) -
             _ => all().find(has_all).map(|line| (complaint(line), line))?,
         };
         let cause = rule.id.cause(vec![line.trim().to_owned()]);
-        let summary = rule.summary.map(str::to_owned).unwrap_or_else(|| cause.summary.clone());
-        let remedy = rule.remedy.map(str::to_owned).unwrap_or_else(|| cause.remedy.clone());
+        let summary = rule.summary.map_or_else(|| cause.summary.clone(), str::to_owned);
+        let remedy = rule.remedy.map_or_else(|| cause.remedy.clone(), str::to_owned);
         Some((cause.summary(summary).remedy(remedy), said))
     });
     let by_code = || ended.map(|(failure, said, line)| (failure.cause(vec![line.trim().to_owned()]), Some(said)));

@@ -5,6 +5,7 @@
 mod apt;
 pub mod offline;
 mod rpm;
+pub mod step;
 mod unseen;
 pub mod userspace;
 
@@ -224,6 +225,17 @@ pub enum WithoutOffer {
     Distribution,
     /// The companion can stay.
     Keep,
+}
+
+impl WithoutOffer {
+    /// Its name for the scripts.
+    pub fn id(self) -> &'static str {
+        match self {
+            WithoutOffer::Remove => "remove",
+            WithoutOffer::Distribution => "distribution",
+            WithoutOffer::Keep => "keep",
+        }
+    }
 }
 
 /// Predefined by every builder: never declared, never in the history (Dockerfile reference, "Predefined ARGs").

@@ -142,9 +142,9 @@ fn arm() {
     for (version, codename) in [("22.04", "jammy"), ("24.04", "noble")] {
         let text = dockerfile(&Fixture::plain("ubuntu", version, codename, "arm64"), &SwapOptions::default());
         for part in [
-            &format!("repo='http://mirrors.aliyun.com/erdma/apt/ubuntu {codename}/erdma'"),
+            &format!("use_repository erdma 'http://mirrors.aliyun.com/erdma/apt/ubuntu {codename}/erdma' "),
             "[arch=arm64 ",
-            "/AArch64/",
+            "prove_loader erdma AArch64;",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
@@ -268,7 +268,7 @@ fn a_package_file_with_the_other_name() {
     let plan = plan_swap(&fixture.facts(), None, &ERDMA, &with_files(offered(&files))).unwrap();
     assert_eq!(plan.renamed, ["librdmacm1"]);
     let text = render_dockerfile(&plan);
-    assert!(text.contains("set -- \"$@\" libibverbs-dev- librdmacm1-;"), "{text}");
+    assert!(text.contains("\n    drop_packages libibverbs-dev librdmacm1 "), "{text}");
 }
 
 fn userspace(userspace: Userspace) -> SwapOptions {

@@ -119,7 +119,6 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("bollard", "docker"),
     ("clap", "cli"),
     ("indicatif", "cli"),
-    ("minijinja", "dockerfile"),
     ("oci_spec", "reference"),
     ("quick_junit", "report"),
     ("ureq", "registry"),

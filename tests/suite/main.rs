@@ -49,6 +49,7 @@ mod run_reports;
 mod softroce;
 mod sources;
 mod standin;
+mod swap_apt_script;
 mod swap_rpm_script;
 mod tar_formats;
 mod targets;

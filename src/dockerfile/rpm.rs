@@ -120,7 +120,7 @@ fn steps(plan: &SwapPlan) -> Vec<String> {
     steps.0
 }
 
-/// The same where the build has to look first.
+/// Steps for an image that the build has to look at first.
 fn steps_unseen(plan: &SwapPlan, distro: &Distro) -> Vec<String> {
     let loader_arch = if plan.architecture == "arm64" { "AArch64" } else { "x86-64" };
     let mut steps = Steps(Vec::new());

@@ -14,7 +14,13 @@ const OPEN: [&str; 9] = ["{", "do", "then", "else", "in", ";;", "&&", "||", "|"]
 pub fn join_run(script: &str, calls: &[String]) -> String {
     let body = script.lines().skip_while(|line| line.is_empty() || line.starts_with('#'));
     let commands = body.filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("# shellcheck "));
-    let lines: Vec<String> = commands.chain(calls.iter().map(String::as_str)).map(end_command).collect();
+    let mut goes_on = false;
+    let end = |line| {
+        let ended = end_command(line, goes_on);
+        goes_on = line.ends_with('\\');
+        ended
+    };
+    let lines: Vec<String> = commands.chain(calls.iter().map(String::as_str)).map(end).collect();
     let text = lines.join("\n    ");
     // Nothing follows the last one.
     format!("RUN {}\n", text.strip_suffix("; \\").unwrap_or(&text))
@@ -53,14 +59,15 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-fn end_command(line: &str) -> String {
+/// Ends a line's command; `continued`: the line before goes on in this one.
+fn end_command(line: &str, continued: bool) -> String {
     let code = line.trim();
     if code.starts_with('#') || code.ends_with('\\') {
         return line.to_owned();
     }
     let goes_on = code.split(' ').next_back().is_some_and(|word| OPEN.contains(&word));
-    // `name)` of a case; a substitution has its opening parenthesis.
-    let is_pattern = code.ends_with(')') && !code.contains('(');
+    // `name)` of a case; a substitution has its opening parenthesis, here or in the line before.
+    let is_pattern = code.ends_with(')') && !code.contains('(') && !continued;
     let end = if goes_on || is_pattern { "" } else { ";" };
     format!("{line}{end} \\")
 }

@@ -1,6 +1,6 @@
 //! [`SwapPlan`] → the steps of a swap in their order, as data.
 //!
-//! Pure. A step is one call of a function of `templates/swap-apt.sh`, whoever makes the call: here is no text of a
+//! Pure. A step is one call of a function of `templates/swap-apt.sh`, whoever makes the call: it holds no text of a
 //! Dockerfile and nothing that is quoted.
 
 use super::{SwapPlan, WithoutOffer};
@@ -65,9 +65,9 @@ pub enum Step {
 /// How the repository's key comes into the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
-    /// It is fetched from this address.
+    /// Fetch it from this address.
     Fetched(String),
-    /// It lies there already.
+    /// Use the file that is already there.
     Given,
 }
 

@@ -203,7 +203,7 @@ esac"#;
     let yum = prints(&files, &[("rpm", rpm)], "yum", &steps).replace("DIR/root/", "");
     assert_eq!(yum, "reinstall f/same-1.0-1.x86_64.rpm\ninstall f/new-9-1.noarch.rpm\nrun\n");
     let lacking = steps.replace("take new", "take absent");
-    let expected = "rdmaprep[files-lack-package]: package absent is not in package files of the build context";
+    let expected = "rdmaprep[files-lack-package]: package absent is not in package files in the build context";
     fails(&files, &[("rpm", rpm)], "dnf", &lacking, expected);
     let changed = [("f/new-9-1.noarch.rpm", "changed"), ("f/same-1.0-1.x86_64.rpm", "same")];
     let expected = "rdmaprep[files-changed]: the package files are not those that this Dockerfile was written for";

@@ -1,29 +1,43 @@
 //! The signals that tell a process to end.
 
 use std::io;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Resolves when this process is told to end: INT (Ctrl-C), TERM as CI runners send it, or HUP when its terminal or SSH
-/// connection goes away. A HUP that was ignored when the process started stays ignored, as `nohup` wants it.
-///
-/// # Errors
-/// When the process cannot listen for signals.
-pub async fn told_to_end() -> io::Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    if is_hangup_ignored() {
+/// Listens for the signals that tell this process to end: INT (Ctrl-C), TERM as CI runners send it, and HUP when its terminal or
+/// SSH connection goes away. A HUP that was ignored when the process started stays ignored, as `nohup` wants it.
+pub struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Option<Signal>,
+}
+
+impl EndSignals {
+    /// Starts to listen, within a runtime: from here on none of the signals ends the process by itself.
+    ///
+    /// # Errors
+    /// When the process cannot listen for signals.
+    pub fn listen() -> io::Result<EndSignals> {
+        Ok(EndSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: if is_hangup_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
+        })
+    }
+
+    /// Resolves when one of the signals arrives.
+    pub async fn received(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    } else {
-        let mut hangup = signal(SignalKind::hangup())?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = hangup => {}
         }
     }
-    Ok(())
 }
 
 fn is_hangup_ignored() -> bool {

@@ -14,7 +14,7 @@ use crate::facts::run::{
     AgentEnding, AgentMessage, AgentPlan, Collective, Failure, Gpu, GpuProbe, GpuSelection, PROTOCOL, Phase,
     RankFailure, RankStart, VerbsProbe,
 };
-use crate::signals::told_to_end;
+use crate::signals::EndSignals;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -425,17 +425,23 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// Listens for the signals to end: as the container's first process the agent would not get them otherwise.
+/// Listens for the signals to end: as the container's first process the agent would not get them otherwise. Returns when it
+/// listens.
 fn watch_signals(events: Sender<Event>) {
+    let (listens, started) = channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            told_to_end().await?;
-            // The supervisor may be at its end.
+            let mut signals = EndSignals::listen()?;
+            // The supervisor may be at its end, here and below.
+            let _ = listens.send(());
+            signals.received().await;
             let _ = events.send(Event::Interrupted);
             io::Result::Ok(())
         })
     });
+    // Without a listener the default action of each signal remains.
+    let _ = started.recv();
 }
 
 /// The GPUs that take part.

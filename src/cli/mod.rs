@@ -23,7 +23,7 @@ mod swap;
 mod targets;
 
 use crate::judge::Exit;
-use crate::signals::told_to_end;
+use crate::signals::EndSignals;
 use crate::source::DaemonChoice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use error::{CliError, report_error};
@@ -224,7 +224,8 @@ async fn or_interrupted<T>(work: impl Future<Output = Result<T, CliError>>) -> R
 
 /// Resolves when the process is told to end; never if it cannot listen for signals, whose default then ends it.
 async fn interrupted() {
-    if told_to_end().await.is_err() {
-        std::future::pending().await
+    match EndSignals::listen() {
+        Ok(mut signals) => signals.received().await,
+        Err(_) => std::future::pending().await,
     }
 }

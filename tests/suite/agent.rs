@@ -592,7 +592,7 @@ fn a_driver_that_does_not_answer_is_a_time_limit() {
     let ran = Case::new(folder, 2).phase_timeout(1000).set("STANDIN_HANG", "cuInit").run();
     ran.ends(AgentEnding::PhaseTimeout);
     let failure = ran.gpus().failure.as_ref().unwrap();
-    assert!(matches!(failure, Failure::Other { detail } if detail.contains("did not end in 1")), "{failure:?}");
+    assert!(matches!(failure, Failure::Other { detail } if detail.contains("did not end within 1")), "{failure:?}");
     assert_eq!((ran.started().len(), ran.failures().len()), (0, 0), "{ran}");
     // The whole run's limit counts for it as well.
     let ran = Case::new(folder, 2).plan(|plan| plan.total_timeout_ms = 1000).set("STANDIN_HANG", "cuInit").run();

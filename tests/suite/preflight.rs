@@ -528,7 +528,7 @@ fn what_nccl_warns_of_explains_its_error() {
         ),
         (driver, &["--device", "/dev/null:/dev/nvidiactl"], "driver-too-old", Some("driver-version"), Fault::Host),
         (driver, &[], "gpu-not-passed", None, Fault::Launch),
-        ("Call to bind failed: Address already in use", &[], "port-in-use", None, Fault::Host),
+        ("Call to bind failed: Address already in use", &[], "port-in-use", None, Fault::Launch),
     ] {
         let warn = format!("STANDIN_WARN={warning}");
         let judged = judge(with(&[&warn, "STANDIN_FAIL=ncclAllReduce:2@1"]).args(arguments));
@@ -722,7 +722,7 @@ fn variables_of_image_target_user_and_run() {
     }
     let transports = &judged.run().evidence.as_ref().unwrap().transports;
     assert_eq!(transports.get("P2P/CUMEM"), Some(&4), "{judged}");
-    let words = ["the image sets NCCL_IB_DISABLE=1, which switches RDMA off", "this run set \"0\""];
+    let words = ["the image sets NCCL_IB_DISABLE=1, which switches RDMA off", "this run overrode it with \"0\""];
     judged.finds("settings-in-effect", Status::Warn, &words).blames("settings-in-effect", Some(Fault::Image));
     // What the user wants stays, and is said.
     let judged = judge(small(&name).args(["--env", "NCCL_IB_DISABLE=1", "--no-presets"]));

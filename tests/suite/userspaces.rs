@@ -299,7 +299,7 @@ fn a_sound_userspace_is_kept() {
     let mut names = Names::new();
     let tag = names.unique("kept");
     let ran = build(OFED, &tag, &["--target", "cce"]);
-    ran.says("the image's userspace is right for RoCE on mlx5 (libibverbs1 2307mlnx47-1.2310119): it stays");
+    ran.says("the image's userspace is right for RoCE on mlx5 (libibverbs1 2307mlnx47-1.2310119): it is kept");
     let result = result_of(&ran);
     assert_eq!((result["userspace"].as_str(), result["report"]["verdict"].as_str()), (Some("keep"), Some("pass")));
     let layers = |image: &str| must("docker", &["image", "inspect", "-f", "{{json .RootFS.Layers}}", image]);

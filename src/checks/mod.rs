@@ -21,8 +21,8 @@ pub use instance::{InstanceSubject, InstanceUse, Measured, check_instance};
 pub use registry::{Check, REGISTRY, all, by_id, closest};
 pub use run::{RunOptions, RunSubject, check_run};
 
-use crate::diagnosis::Fault;
-use crate::fabric::RepositoryChoice;
+use crate::diagnosis::{CauseId, Fault};
+use crate::fabric::{Fabric, RepositoryChoice};
 use crate::facts::{ImageFacts, PackageManager};
 use crate::plan::has_package_manager;
 use crate::reference::split_tag;
@@ -142,6 +142,12 @@ impl Outcome {
         self
     }
 
+    /// Names the cause, by the table, before the summary, and blames whom the table says.
+    fn named(mut self, id: CauseId) -> Outcome {
+        self.summary = format!("{id}: {}", self.summary);
+        self.blame(id.fault())
+    }
+
     fn into_finding(self, check: &Check, target: &Target) -> Finding {
         let severity = check.severity_for(target);
         Finding {
@@ -153,6 +159,14 @@ impl Outcome {
             remedy: self.remedy,
             blame: self.blame,
         }
+    }
+}
+
+/// The fabric's provider is not there, or not for this libibverbs.
+fn provider_missing(fabric: &Fabric) -> CauseId {
+    match fabric.driver {
+        "erdma" => CauseId::ErdmaProviderMissing,
+        _ => CauseId::VerbsProviderMissing,
     }
 }
 

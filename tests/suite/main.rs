@@ -23,6 +23,7 @@ mod dockerfiles;
 mod dockerfiles_rpm;
 mod engine;
 mod engine_rpm;
+mod every_cause;
 mod examples;
 mod explain;
 mod full_disk;

@@ -1,8 +1,8 @@
 //! Checks of the devices as a whole: present, in the expected number and mode, with nodes that can be opened.
 
 use super::{HostSubject, Judged, count, names};
-use crate::checks::Outcome;
-use crate::diagnosis::Fault;
+use crate::checks::{Outcome, provider_missing};
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::devices::{Access, Hca, Transport};
 use crate::facts::run::Failure;
 use crate::nccl_settings::InterfaceFilter;
@@ -21,8 +21,8 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
     let title = subject.target.fabric.title;
     let others: Vec<&Hca> = facts.rdma_devices.iter().collect();
     let summary = match others.as_slice() {
-        [] => "no-rdma-hardware: there is no RDMA device".to_owned(),
-        others => format!("no-rdma-hardware: none of the devices belongs to {title}: {}", names(others)),
+        [] => "there is no RDMA device".to_owned(),
+        others => format!("none of the devices belongs to {title}: {}", names(others)),
     };
     let idle: Vec<_> =
         facts.idle_devices.iter().filter(|device| device.vendor_id == subject.target.fabric.pci_vendor).collect();
@@ -41,7 +41,7 @@ pub fn devices(subject: &HostSubject<'_>) -> Judged {
     } else {
         format!("the device exists, but its driver is not loaded: modprobe {driver}; if that fails, see dmesg")
     };
-    Ok(Outcome::fail(summary).evidence(lines).remedy(remedy).blame(Fault::Host))
+    Ok(Outcome::fail(summary).named(CauseId::NoRdmaHardware).evidence(lines).remedy(remedy))
 }
 
 /// `mlx5_bond_0 (NVIDIA Mellanox)`
@@ -182,7 +182,8 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
             Some(error) => format!("cannot be opened: {error}"),
             None => "does not exist".to_owned(),
         };
-        return Ok(Outcome::fail(format!("device-not-permitted: {} has {}, which {why}", device.name, node.path))
+        return Ok(Outcome::fail(format!("{} has {}, which {why}", device.name, node.path))
+            .named(CauseId::DeviceNotPermitted)
             .evidence(lines)
             .remedy(format!(
                 "in a container: docker run {} --device /dev/infiniband/rdma_cm; on a host: run it as root, or udev's rules of rdma-core",
@@ -220,7 +221,7 @@ pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
     };
     match &probe.failure {
         Some(Failure::LibraryMissing { library, detail }) => {
-            return warn(format!("libibverbs-missing: {library} cannot be opened: {detail}"));
+            return warn(format!("{}: {library} cannot be opened: {detail}", CauseId::LibibverbsMissing));
         }
         Some(failure) => {
             return warn(format!("libibverbs does not work: {}", crate::checks::run::say_failure(failure)));
@@ -230,8 +231,8 @@ pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
     for device in &own {
         match probe.devices.iter().find(|listed| listed.name == device.name) {
             None => {
-                let driver = subject.target.fabric.driver;
-                return warn(format!("{driver}-provider-missing: libibverbs does not list {}", device.name));
+                let id = provider_missing(subject.target.fabric);
+                return warn(format!("{id}: libibverbs does not list {}", device.name));
             }
             Some(listed) => {
                 if let Some(error) = &listed.error {
@@ -276,10 +277,10 @@ pub fn hca_names(subject: &HostSubject<'_>) -> Judged {
     if refused.len() == ports.len() {
         let names = all.join(",");
         return Ok(Outcome::fail(format!(
-            "hca-filter-matches-nothing: the target sets NCCL_IB_HCA={preset}, but the devices are named {names}: NCCL would use sockets"
+            "the target sets NCCL_IB_HCA={preset}, but the devices are named {names}: NCCL would use sockets"
         ))
-        .remedy(remedy.as_str())
-        .blame(Fault::Job));
+        .named(CauseId::HcaFilterMatchesNothing)
+        .remedy(remedy.as_str()));
     }
     if refused.is_empty() {
         return warn(format!(

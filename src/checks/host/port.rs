@@ -2,7 +2,7 @@
 
 use super::{HostSubject, Judged, say_port};
 use crate::checks::Outcome;
-use crate::diagnosis::Fault;
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::devices::{Gid, Hca, HcaPort, Maker};
 
 /// MTUs of the interface with which eRDMA keeps the order that NCCL's protocol LL128 rests on: with jumbo frames, and
@@ -21,7 +21,7 @@ pub fn states(subject: &HostSubject<'_>) -> Judged {
     let down: Vec<_> = ports.iter().filter(|(_, port)| port.state.is_some() && !port.is_active()).collect();
     if let Some((device, port)) = down.first() {
         let state = port.state.as_deref().unwrap_or_default();
-        let summary = format!("port-down: {} is {state}", say_port(device, port));
+        let summary = format!("{}: {} is {state}", CauseId::PortDown, say_port(device, port));
         // A job runs on the remaining ports, but slower.
         let outcome = if down.len() == ports.len() { Outcome::fail(summary) } else { Outcome::warn(summary) };
         let interface = port.netdev.as_ref().map_or("ETH", |netdev| netdev.name.as_str());
@@ -77,10 +77,14 @@ pub fn gids(subject: &HostSubject<'_>) -> Judged {
     if let Some((device, port)) = unusable.filter(|_| !has_preset) {
         let index = first_routable(port).map_or(0, |gid| gid.index);
         let taken = port.nccl_gid.as_ref().map_or("none", |gid| gid.reason.as_str());
-        return Ok(Outcome::fail(format!("gid-unroutable: of {} NCCL takes {taken}", say_port(device, port)))
-            .evidence(lines())
-            .remedy(format!("set NCCL_IB_GID_INDEX={index} in the job"))
-            .blame(Fault::Job));
+        return Ok(Outcome::fail(format!(
+            "{}: of {} NCCL takes {taken}",
+            CauseId::GidUnroutable,
+            say_port(device, port)
+        ))
+        .evidence(lines())
+        .remedy(format!("set NCCL_IB_GID_INDEX={index} in the job"))
+        .blame(Fault::Job));
     }
     let indices: Vec<String> = ports
         .iter()
@@ -109,7 +113,7 @@ fn no_routable(device: &Hca, port: &HcaPort) -> Option<Judged> {
         Some(gid) => format!("{name} has {} but no RoCE v2", Gid::describe(Some(gid))),
         None => format!("{name} has no GID with an address"),
     };
-    Some(Ok(Outcome::fail(format!("gid-unroutable: {what}"))
+    Some(Ok(Outcome::fail(format!("{}: {what}", CauseId::GidUnroutable))
         .remedy(format!(
             "on the host: give {interface} an IPv4 address (dhclient {interface}); the kernel derives the GID from it"
         ))
@@ -131,7 +135,8 @@ fn wrong_preset(subject: &HostSubject<'_>, ports: &[(&Hca, &HcaPort)]) -> Option
     };
     Some(
         Outcome::fail(format!(
-            "gid-unroutable: the target sets NCCL_IB_GID_INDEX={preset}, which on {} is {}",
+            "{}: the target sets NCCL_IB_GID_INDEX={preset}, which on {} is {}",
+            CauseId::GidUnroutable,
             say_port(device, port),
             Gid::describe(port.gid(index))
         ))

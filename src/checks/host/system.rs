@@ -2,7 +2,7 @@
 
 use super::{HostSubject, Judged};
 use crate::checks::Outcome;
-use crate::diagnosis::Fault;
+use crate::diagnosis::{CauseId, Fault};
 use crate::facts::devices::Maker;
 use crate::units::Bytes;
 
@@ -16,7 +16,8 @@ pub fn memlock(subject: &HostSubject<'_>) -> Judged {
             Ok(Outcome::pass("CAP_IPC_LOCK: the limit of locked memory does not apply"))
         }
         Some(bytes) => Ok(Outcome::warn(format!(
-            "memlock-low: a process here may lock only {}; RDMA locks all of its buffers",
+            "{}: a process here may lock only {}; RDMA locks all of its buffers",
+            CauseId::MemlockLow,
             Bytes(bytes)
         ))
         .remedy(

@@ -36,31 +36,24 @@ fn not_started(subject: &RunSubject<'_>, cause: StartFailure, message: &str) -> 
     let said = words(message);
     let fail = |summary: String, blame| Outcome::fail(summary).evidence([said.clone()]).blame(blame);
     Ok(match cause {
-        StartFailure::NvidiaToolkitMissing => fail(
-            "nvidia-toolkit-missing: the engine has no driver for GPUs; the NVIDIA container toolkit is not installed on \
-             the host, or the engine does not know it"
-                .to_owned(),
-            Fault::Host,
-        )
-        .remedy(
-            "on the host: apt-get install -y nvidia-container-toolkit && nvidia-ctk runtime configure --runtime=docker \
-             && systemctl restart docker",
-        ),
+        StartFailure::NvidiaToolkitMissing => {
+            super::failed_by(&CauseId::NvidiaToolkitMissing.cause(vec![said.clone()]))
+        }
         StartFailure::DriverTooOld => driver_too_old(subject, message),
         StartFailure::CdiDeviceUnknown => {
             fail("no CDI specification on the host names the requested device".to_owned(), Fault::Host)
                 .remedy("on the host: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml")
         }
-        StartFailure::DeviceMissing => fail(
-            "the host lacks some of the devices or directories to be passed in".to_owned(),
-            Fault::Host,
-        )
-        .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of whatever is missing"),
+        StartFailure::DeviceMissing => {
+            fail("the host lacks some of the devices or directories to be passed in".to_owned(), Fault::Host)
+                .remedy("on the host: ls -l /dev/infiniband /dev/nvidia*, and load the driver of whatever is missing")
+        }
         StartFailure::NoLoader => match entrypoint_of(message) {
             Some(program) => fail(format!("the image's entrypoint cannot be started: {program}"), Fault::Image)
                 .remedy("fix ENTRYPOINT in the image, or omit --keep-entrypoint"),
             None => fail(
-                "the image lacks the dynamic loader of the GNU C library, which the agent needs (2.17 or newer)".to_owned(),
+                "the image lacks the dynamic loader of the GNU C library, which the agent needs (2.17 or newer)"
+                    .to_owned(),
                 Fault::Image,
             )
             .remedy("start from an image with glibc; musl and distroless static images cannot run NCCL either"),
@@ -97,10 +90,10 @@ fn driver_too_old(subject: &RunSubject<'_>, message: &str) -> Outcome {
     };
     let evidence = [words(message)].into_iter();
     let asked = asked.map(|conditions| format!("NVIDIA_REQUIRE_CUDA: {}", conditions.join(", ")));
-    Outcome::fail(format!("driver-too-old: the image needs {need}, but {have}"))
+    Outcome::fail(format!("the image needs {need}, but {have}"))
+        .named(CauseId::DriverTooOld)
         .evidence(evidence.chain(asked))
-        .remedy("update the host's GPU driver, or use an image with an older CUDA")
-        .blame(Fault::Host)
+        .remedy(CauseId::DriverTooOld.info().remedy)
 }
 
 fn ended_at_once(exit_code: i64, out_of_memory: bool, last_lines: &[String]) -> Judged {
@@ -174,11 +167,11 @@ pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
     // The GIDs of a RoCE device are its interface's addresses, and that interface is in the host's namespace.
     if let Some(line) = subject.warned(&["ibv_modify_qp failed with error No such device"]) {
         return Ok(Outcome::fail(format!(
-            "netns-gid-mismatch: the addresses of the RDMA device are in the host's network, but the container is on {network}"
+            "the addresses of the RDMA device are in the host's network, but the container is on {network}"
         ))
+        .named(CauseId::NetnsGidMismatch)
         .evidence([super::say_line(line)])
-        .remedy(remedy)
-        .blame(Fault::Launch));
+        .remedy(remedy));
     }
     Ok(Outcome::warn(format!("the container is on {network}, which lacks the addresses of the host's RDMA devices"))
         .remedy(remedy)

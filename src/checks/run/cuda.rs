@@ -51,12 +51,9 @@ pub(super) fn driver_fault(subject: &RunSubject<'_>, code: Option<i32>, text: &s
             return Some(not_passed(subject));
         }
         return Some(
-            Outcome::fail(format!(
-                "driver-too-old: the host's driver{} is too old for the image's CUDA",
-                which(subject)
-            ))
-            .remedy("update the host's GPU driver, or use an image with an older CUDA")
-            .blame(Fault::Host),
+            Outcome::fail(format!("the host's driver{} is too old for the image's CUDA", which(subject)))
+                .named(CauseId::DriverTooOld)
+                .remedy(CauseId::DriverTooOld.info().remedy),
         );
     }
     if is(803, "unsupported display driver / cuda driver combination")
@@ -99,12 +96,12 @@ fn forward_compatibility(subject: &RunSubject<'_>) -> Outcome {
     if is_loaded || !compat.is_empty() {
         let loaded = loaded.filter(|_| is_loaded).map(|path| format!("loaded: {path}"));
         return Outcome::fail(format!(
-            "cuda-forward-compat: the image's compatibility driver does not work with the host's{}",
+            "the image's compatibility driver does not work with the host's{}",
             which(subject)
         ))
+        .named(CauseId::CudaForwardCompat)
         .evidence(loaded.into_iter().chain(compat))
-        .remedy("take the compat directory off the loader's path (LD_LIBRARY_PATH, /etc/ld.so.conf.d), or update the host's driver")
-        .blame(Fault::Image);
+        .remedy("take the compat directory off the loader's path (LD_LIBRARY_PATH, /etc/ld.so.conf.d), or update the host's driver");
     }
     Outcome::fail(format!(
         "the driver's libraries and the host's kernel module{} are of different versions",
@@ -317,7 +314,7 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
         .remedy(remedy)
         .blame(Fault::Host)
     } else {
-        Outcome::fail(format!("driver-too-old: {said}, but the image has CUDA {image}")).remedy(remedy).blame(Fault::Host)
+        Outcome::fail(format!("{said}, but the image has CUDA {image}")).named(CauseId::DriverTooOld).remedy(remedy)
     }
     .evidence(evidence))
 }

@@ -2,8 +2,7 @@
 
 use super::{Judged, RunSubject, count};
 use crate::checks::Outcome;
-use crate::diagnosis::Fault;
-use crate::diagnosis::GpuDirect;
+use crate::diagnosis::{CauseId, Fault, GpuDirect};
 use crate::facts::run::{AgentEnding, DataType, Ending, Measured, Placement, Row, RunFacts, WrongElement};
 
 /// Every measurement with its row, in the order in which they were made.
@@ -73,9 +72,6 @@ fn say_element(row: &Row, placement: Placement, element: &WrongElement) -> Strin
     )
 }
 
-/// Wrong values are the image's fault as far as a verdict goes: a library of the image computed or moved them, and no fact of
-/// a single run tells a library that corrupts data from hardware that does. Whoever reads only the exit code must not use
-/// the image on this host.
 pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
@@ -94,14 +90,14 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
             "run again with --env NCCL_P2P_DISABLE=1, then with another NCCL: whichever fixes it is the lead"
         };
         return Ok(Outcome::fail(format!(
-            "data-corruption: {} of {} have wrong values, {} in all",
+            "{} of {} have wrong values, {} in all",
             wrong,
             count(measurements(run).count(), "result"),
             count(usize::try_from(elements).unwrap_or(usize::MAX), "element"),
         ))
         .evidence(first)
         .remedy(remedy)
-        .blame(Fault::Image));
+        .named(CauseId::DataCorruption));
     }
     if run.rows.is_empty() {
         return Err(Outcome::unknown("there is no result to verify"));

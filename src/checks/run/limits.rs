@@ -38,19 +38,13 @@ pub fn memlock(subject: &RunSubject<'_>) -> Judged {
         Some(bytes) => {
             let refused = subject.run.launch.given_up.iter().filter(|text| text.contains("memlock")).cloned();
             let outcome = if has_failed {
-                Outcome::fail(format!("memlock-low: only {} may be locked, and NCCL was refused memory", Bytes(bytes)))
+                Outcome::fail(format!("only {} may be locked, and NCCL was refused memory", Bytes(bytes)))
             } else {
-                Outcome::warn(format!(
-                    "memlock-low: only {} may be locked; RDMA locks all of its buffers",
-                    Bytes(bytes)
-                ))
+                Outcome::warn(format!("only {} may be locked; RDMA locks all of its buffers", Bytes(bytes)))
             };
-            Ok(outcome
-                .evidence(lines.into_iter().chain(refused))
-                .remedy(
-                    "docker run --ulimit memlock=-1 --cap-add IPC_LOCK (in Kubernetes: LimitMEMLOCK=infinity of containerd)",
-                )
-                .blame(Fault::Launch))
+            Ok(outcome.named(CauseId::MemlockLow).evidence(lines.into_iter().chain(refused)).remedy(
+                "docker run --ulimit memlock=-1 --cap-add IPC_LOCK (in Kubernetes: LimitMEMLOCK=infinity of containerd)",
+            ))
         }
     }
 }
@@ -70,10 +64,10 @@ pub fn shm_size(subject: &RunSubject<'_>) -> Judged {
     let died = is_small && subject.run.failures.iter().any(|failed| bus_error(&failed.failure));
     if cause.is_some() || is_full || died {
         let lines = line.map(say_line).into_iter().chain(cause.iter().flat_map(|cause| cause.evidence.clone()));
-        return Ok(Outcome::fail(format!("shm-too-small: {has}, and NCCL needs more"))
+        return Ok(Outcome::fail(format!("{has}, and NCCL needs more"))
+            .named(CauseId::ShmTooSmall)
             .evidence(lines)
-            .remedy(remedy)
-            .blame(Fault::Launch));
+            .remedy(remedy));
     }
     Ok(if is_small {
         Outcome::warn(format!("{has}: NCCL's shared memory and data loaders need more"))

@@ -115,10 +115,10 @@ fn skewed(subject: &RunSubject<'_>, what: &str, needs: &str) -> Outcome {
     let loaded = loaded.map(|version| format!("; NCCL {version} was loaded")).unwrap_or_default();
     let copies = subject.facts.iter().flat_map(|facts| &facts.nccl);
     let copies = copies.map(|copy| format!("{}: {}", copy.path, copy.version.as_deref().unwrap_or("unknown version")));
-    Outcome::fail(format!("nccl-version-skew: {what}: {needs}{loaded}"))
+    Outcome::fail(format!("{what}: {needs}{loaded}"))
+        .named(CauseId::NcclVersionSkew)
         .evidence(copies)
         .remedy("install a newer NCCL, and take the directory of the old one out of LD_LIBRARY_PATH")
-        .blame(Fault::Image)
 }
 
 /// Whether a path was asked for at which the image has no libnccl.

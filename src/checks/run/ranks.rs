@@ -279,8 +279,7 @@ fn broken(subject: &RunSubject<'_>, first: &RankFailure) -> Outcome {
         Failure::Other { detail } | Failure::Nccl { last_error: detail, .. }
             if detail.contains("Address already in use") =>
         {
-            let cause = CauseId::PortInUse.info();
-            Outcome::fail(format!("{}: {}", cause.name, say(first))).remedy(cause.remedy).blame(cause.fault)
+            Outcome::fail(say(first)).named(CauseId::PortInUse).remedy(CauseId::PortInUse.info().remedy)
         }
         Failure::Nccl { .. } | Failure::NcclAsync { .. } | Failure::Exit { .. } | Failure::Other { .. } => {
             let outcome = match run.evidence.as_ref().is_some_and(|evidence| !evidence.warnings.is_empty()) {

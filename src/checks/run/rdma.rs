@@ -1,7 +1,7 @@
 //! Checks of RDMA: devices as the container has them, whether RDMA carried the data, and GPUDirect.
 
 use super::{Judged, RunSubject, count, say_line, settings};
-use crate::checks::Outcome;
+use crate::checks::{Outcome, provider_missing};
 use crate::diagnosis::{CauseId, Fault, GpuDirect, RdmaUse};
 use crate::facts::rdma::RdmaDevice;
 use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};
@@ -134,7 +134,7 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Fault)> {
     match &verbs.failure {
         Some(Failure::LibraryMissing { library, detail }) => {
             return Some((
-                format!("libibverbs-missing: {library} cannot be opened: {detail}"),
+                format!("{}: {library} cannot be opened: {detail}", CauseId::LibibverbsMissing),
                 "rdmaprep build IMAGE -t NEW".to_owned(),
                 Fault::Image,
             ));
@@ -151,12 +151,9 @@ fn broken_device(subject: &RunSubject<'_>) -> Option<(String, String, Fault)> {
     for device in devices {
         match verbs.devices.iter().find(|found| found.name == device.name) {
             None => {
-                let driver = subject.target.fabric.driver;
+                let id = provider_missing(subject.target.fabric);
                 return Some((
-                    format!(
-                        "{driver}-provider-missing: the kernel has {}, but libibverbs does not list it",
-                        device.name
-                    ),
+                    format!("{id}: the kernel has {}, but libibverbs does not list it", device.name),
                     "rdmaprep build IMAGE -t NEW".to_owned(),
                     Fault::Image,
                 ));
@@ -181,17 +178,17 @@ fn not_permitted(environment: &EnvironmentFacts, devices: &[&RdmaDevice]) -> Opt
         let Some(uverbs) = &device.uverbs else { continue };
         let path = format!("/dev/infiniband/{uverbs}");
         let node = environment.rdma_nodes.iter().find(|node| node.path == path);
-        let (why, blame) = match node {
-            None => ("was not passed into the container".to_owned(), Fault::Launch),
+        let why = match node {
+            None => "was not passed into the container".to_owned(),
             Some(node) => match &node.error {
-                Some(error) => (format!("cannot be opened: {error}"), Fault::Host),
+                Some(error) => format!("cannot be opened: {error}"),
                 None => continue,
             },
         };
         return Some((
-            format!("device-not-permitted: {} is there, and {path} {why}", device.name),
+            format!("{}: {} is there, and {path} {why}", CauseId::DeviceNotPermitted, device.name),
             format!("docker run --device {path} --device /dev/infiniband/rdma_cm"),
-            blame,
+            CauseId::DeviceNotPermitted.fault(),
         ));
     }
     None
@@ -206,21 +203,17 @@ pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
     if own.is_empty() {
         let is_asked_for = subject.options.require_rdma || run.launch.force_nic || got_devices(run);
         let summary = match others.as_slice() {
-            [] => "no-rdma-hardware: the host has no RDMA device".to_owned(),
+            [] => "the host has no RDMA device".to_owned(),
             others => {
                 let names: Vec<&str> = others.iter().map(|device| device.name.as_str()).collect();
-                format!(
-                    "no-rdma-hardware: none of the host's devices belongs to {}: {}",
-                    fabric.title,
-                    names.join(", ")
-                )
+                format!("none of the host's devices belongs to {}: {}", fabric.title, names.join(", "))
             }
         };
         // A machine without the fabric can still try an image; that is reported, but is not a failure.
         let outcome = if is_asked_for { Outcome::fail(summary) } else { Outcome::warn(summary) };
         return Ok(outcome
-            .remedy("on the host: lspci, and modprobe the device's driver; the instance needs an RDMA interface")
-            .blame(Fault::Host));
+            .named(CauseId::NoRdmaHardware)
+            .remedy("on the host: lspci, and modprobe the device's driver; the instance needs an RDMA interface"));
     }
     if let Some((what, remedy, blame)) = not_permitted(environment, &own) {
         return Ok(Outcome::fail(what).remedy(remedy).blame(blame));
@@ -256,14 +249,14 @@ fn ports_down(devices: &[&RdmaDevice], environment: &EnvironmentFacts) -> Option
         });
         [format!("{} port {}: {}", device.name, port.port, port.state)].into_iter().chain(interfaces)
     });
-    let summary = format!("port-down: {} port {} is {}", device.name, port.port, port.state);
+    let summary = format!("{} port {} is {}", device.name, port.port, port.state);
     let outcome = if down.len() == ports.len() { Outcome::fail(summary) } else { Outcome::warn(summary) };
     let interface = port.interfaces.first().map_or("ETH", String::as_str);
     Some(
         outcome
+            .named(CauseId::PortDown)
             .evidence(lines)
-            .remedy(format!("on the host: ip link set {interface} up, and give it an address: dhclient {interface}"))
-            .blame(Fault::Host),
+            .remedy(format!("on the host: ip link set {interface} up, and give it an address: dhclient {interface}")),
     )
 }
 
@@ -291,7 +284,7 @@ pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
     }
     // The kernel's driver may lack dma-buf registration, and so may the provider that is in the image.
     if let Some(line) = subject.warned(&["ibv_reg_dmabuf_mr failed"]) {
-        return Ok(Outcome::warn(format!("{summary}: dmabuf-unsupported"))
+        return Ok(Outcome::warn(format!("{summary}: {}", CauseId::DmabufUnsupported))
             .evidence([say_line(line)])
             .remedy("--env NCCL_DMABUF_ENABLE=0 with nvidia_peermem on the host, or a newer rdma-core and driver")
             .blame(Fault::Host));
@@ -391,7 +384,7 @@ mod tests {
         expect(&found(&run, "rdma-devices"), Fail, Some(Launch), &["device-not-permitted", "was not passed"]);
         let mut run = good_run();
         run.environment.as_mut().unwrap().rdma_nodes[1].error = Some("Operation not permitted".into());
-        expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["device-not-permitted", "Operation not permitted"]);
+        expect(&found(&run, "rdma-devices"), Fail, Some(Launch), &["device-not-permitted", "Operation not permitted"]);
         let mut run = good_run();
         run.verbs.as_mut().unwrap().devices[0].error = Some("Invalid argument".into());
         expect(&found(&run, "rdma-devices"), Fail, Some(Host), &["Invalid argument"]);

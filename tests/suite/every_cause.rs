@@ -113,7 +113,9 @@ fn example(id: CauseId) -> Example {
             &[ON_INFINIBAND, UNANSWERED],
             "/sys/class/infiniband/mlx5_0/ports/1/pkeys/0:0x7fff\n/sys/class/infiniband/mlx5_0/ports/1/pkeys/1:0x8001\n",
         ),
-        InfinibandUnreachable => Log(&[ON_INFINIBAND, UNANSWERED]),
+        InfinibandUnreachable => LogBeside(&[ON_INFINIBAND, UNANSWERED], "", |run| {
+            run.environment.as_mut().unwrap().rdma_devices.clear();
+        }),
         NoVerbsDevice | NoSuchDevice | GidAddressUnresolved | DeviceUnanswered => Loopback,
         NoSpace => Build(&["write error: No space left on device"]),
         SwapRemovesPackage => Ended(BuildFailure::SwapRemovesPackage),
@@ -184,6 +186,7 @@ fn run_with(id: CauseId) -> RunFacts {
             format!("ncclCommInitRank comm 0x1 rank {own} nranks 2 cudaDev {own} nvmlDev {own} busId 60 commId 0x9");
         rank.log = text_of(&[
             "NCCL version 2.28.3+cuda12.9",
+            if network == "IB" { USING } else { "cudaDriverVersion 12040" },
             &format!("Using network {network}"),
             &format!("{init} - Init START"),
             &format!("{init} - Init COMPLETE"),

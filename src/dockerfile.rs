@@ -46,6 +46,37 @@ fn keep(plan: &SwapPlan) -> String {
     )
 }
 
+/// The Dockerfile of an image whose userspace changes: `comments` say more about the packages, `work` is what the build takes
+/// from its context and its `RUN`. It works as root and with `sh`, and leaves user and shell as the base image has them.
+fn swapped(plan: &SwapPlan, comments: &[String], work: &str) -> String {
+    let comments: String = comments.iter().map(|comment| format!("# {comment}\n")).collect();
+    let mut text = format!(
+        "# rdmaprep {}: {} userspace in place of what the base image has.\n{comments}{}",
+        env!("CARGO_PKG_VERSION"),
+        plan.fabric_title,
+        base_lines(plan)
+    );
+    if plan.user.is_some() {
+        text.push_str("USER 0\n");
+    }
+    if plan.shell.is_some() {
+        text.push_str("SHELL [\"/bin/sh\", \"-c\"]\n");
+    }
+    text.push_str(work);
+    if let Some(shell) = &plan.shell {
+        text.push_str(&format!("SHELL {}\n", serde_json::Value::from(shell.clone())));
+    }
+    if let Some(user) = &plan.user {
+        text.push_str(&format!("# As the base image has it.\n# hadolint ignore=DL3066\nUSER {user}\n"));
+    }
+    text + &labels(plan, &packages_from(plan))
+}
+
+/// The comment on package files of the build context.
+fn from_context(directory: &str) -> String {
+    format!("Its packages come from {directory}/ of the build context; nothing is fetched.")
+}
+
 /// The `FROM` line, and the arguments that the build takes.
 fn base_lines(plan: &SwapPlan) -> String {
     let floating = "# No registry digest is known for this image, so its tag is all there is to name it by.\n# hadolint ignore=DL3007\n";

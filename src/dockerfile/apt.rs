@@ -2,7 +2,7 @@
 //! for each step.
 
 use super::script::{join_run, select_functions};
-use super::{base_lines, labels, packages_from};
+use super::{from_context, swapped};
 use crate::fabric::Origin;
 use crate::plan::SwapPlan;
 use crate::plan::step::FILES_DIRECTORY;
@@ -12,33 +12,11 @@ const SCRIPT: &str = include_str!("../../templates/swap-apt.sh");
 
 /// Writes the Dockerfile.
 pub(super) fn render(plan: &SwapPlan) -> String {
-    let from = match &plan.origin {
-        Origin::Files(files) => {
-            format!("# Its packages come from {}/ of the build context; nothing is fetched.\n", files.directory)
-        }
-        _ => String::new(),
+    let comments = match &plan.origin {
+        Origin::Files(files) => vec![from_context(files.directory)],
+        Origin::Apt(_) | Origin::Yum(_) | Origin::Distribution | Origin::Image => Vec::new(),
     };
-    let mut text = format!(
-        "# rdmaprep {}: {} userspace in place of what the base image has.\n{from}{}",
-        env!("CARGO_PKG_VERSION"),
-        plan.fabric_title,
-        base_lines(plan)
-    );
-    if plan.user.is_some() {
-        text.push_str("USER 0\n");
-    }
-    if plan.shell.is_some() {
-        text.push_str("SHELL [\"/bin/sh\", \"-c\"]\n");
-    }
-    text.push_str(&copies(plan));
-    text.push_str(&run(plan));
-    if let Some(shell) = &plan.shell {
-        text.push_str(&format!("SHELL {}\n", serde_json::Value::from(shell.clone())));
-    }
-    if let Some(user) = &plan.user {
-        text.push_str(&format!("# As the base image has it.\n# hadolint ignore=DL3066\nUSER {user}\n"));
-    }
-    text + &labels(plan, &packages_from(plan))
+    swapped(plan, &comments, &(copies(plan) + &run(plan)))
 }
 
 /// What the build takes from its context.

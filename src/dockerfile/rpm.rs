@@ -1,7 +1,7 @@
 //! The Dockerfile of an image of rpm packages: the functions of `templates/swap-rpm.sh`, and a call for each step.
 
 use super::script::join_run;
-use super::{dockerfile_quote, packages_from};
+use super::{from_context, swapped};
 use crate::distro::Distro;
 use crate::fabric::yum::rpm_architecture;
 use crate::fabric::{
@@ -23,59 +23,43 @@ const KEY: &str = "/var/tmp/rdmaprep.key";
 
 /// Writes the Dockerfile.
 pub(super) fn render(plan: &SwapPlan) -> String {
-    let mut text = head(plan);
-    text.push_str(&copies(plan));
-    text.push_str(&match &plan.unseen {
+    let run = match &plan.unseen {
         Some(distro) => join_run(&[SCRIPT, DISCOVERY].concat(), &steps_unseen(plan, distro)),
         None => join_run(SCRIPT, &steps(plan)),
-    });
-    text.push_str(&tail(plan));
-    text
+    };
+    swapped(plan, &comments(plan), &(copies(plan) + &run))
 }
 
-/// All before the packages change.
-fn head(plan: &SwapPlan) -> String {
-    let mut lines = vec![format!(
-        "# rdmaprep {}: {} userspace in place of what the base image has.",
-        env!("CARGO_PKG_VERSION"),
-        plan.fabric_title
-    )];
+/// What is said of the packages.
+fn comments(plan: &SwapPlan) -> Vec<String> {
+    let mut comments = Vec::new();
     if let Some(distro) = &plan.unseen {
-        lines.push(format!(
-            "# Written for {distro} without a look at the base image: the build finds out what is to go."
-        ));
+        comments
+            .push(format!("Written for {distro} without a look at the base image: the build finds out what is to go."));
     }
-    let mut comment = |text: String| lines.push(format!("# {text}"));
     match &plan.origin {
         Origin::Files(files) => {
-            comment(format!("Its packages come from {}/ of the build context; nothing is fetched.", files.directory));
+            comments.push(from_context(files.directory));
             if plan.key_file.is_none() {
-                comment("Their signatures are not checked: what proves them is that they are the files with the digests below.".to_owned());
+                comments.push("Their signatures are not checked: what proves them is that they are the files with the digests below.".to_owned());
             }
         }
         Origin::Yum(repository) => {
             if repository.by_analogy {
-                comment("The repository's address is by analogy: no page of the vendor's names the one for this distribution.".to_owned());
+                comments.push("The repository's address is by analogy: no page of the vendor's names the one for this distribution.".to_owned());
             }
             if !repository.gpg_check {
-                comment(
+                comments.push(
                     "Signatures are not checked, as it was asked for: nothing proves who made the packages.".to_owned(),
                 );
             }
         }
         Origin::Distribution | Origin::Apt(_) | Origin::Image => {
-            comment("Its packages come from the image's own repositories, and are checked as those say.".to_owned());
+            comments
+                .push("Its packages come from the image's own repositories, and are checked as those say.".to_owned());
         }
     }
-    if plan.base.floating {
-        comment("No registry digest is known for this image, so its tag is all there is to name it by.".to_owned());
-        comment("hadolint ignore=DL3007".to_owned());
-    }
-    lines.push(format!("FROM {}", plan.base.from));
-    lines.extend(plan.build_args.iter().map(|name| format!("ARG {name}")));
-    lines.extend(plan.user.as_ref().map(|_| "USER 0".to_owned()));
-    lines.extend(plan.shell.as_ref().map(|_| "SHELL [\"/bin/sh\", \"-c\"]".to_owned()));
-    lines.join("\n") + "\n"
+    comments
 }
 
 /// What the build takes from its context.
@@ -221,27 +205,4 @@ impl Steps {
             self.call(function, arguments);
         }
     }
-}
-
-/// What restores the image's settings, and the labels.
-fn tail(plan: &SwapPlan) -> String {
-    let mut text = String::new();
-    if let Some(shell) = &plan.shell {
-        text.push_str(&format!("SHELL {}\n", serde_json::Value::from(shell.clone())));
-    }
-    if let Some(user) = &plan.user {
-        text.push_str(&format!("# As the base image has it.\n# hadolint ignore=DL3066\nUSER {user}\n"));
-    }
-    let packages_from = packages_from(plan);
-    let labels = [
-        ("org.opencontainers.image.base.name", Some(plan.base.name.as_str())),
-        ("org.opencontainers.image.base.digest", plan.base.digest.as_deref()),
-        ("rdmaprep.fabric", Some(plan.fabric_id)),
-        ("rdmaprep.packages", Some(packages_from.as_str())),
-        ("rdmaprep.version", Some(env!("CARGO_PKG_VERSION"))),
-    ];
-    let labels = labels.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", dockerfile_quote(value?))));
-    text.push_str(&format!("LABEL {}", labels.collect::<Vec<_>>().join(" \\\n      ")));
-    text.push('\n');
-    text
 }

@@ -2,7 +2,7 @@
 # run.sh SECONDS - runs every fuzz target for that long, from its seeds, as many at a time as there are cores, and prints
 # its executions. The sanitizer's flags are unstable, hence RUSTC_BOOTSTRAP.
 #
-#   FUZZ_OPT_LEVEL  how far the targets are optimised (3); 1 is built sooner, and serves a short run
+#   FUZZ_OPT_LEVEL  how far the targets are optimised (3); 0 is built sooner, without line numbers, and serves a short run
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 seconds=${1:-30}
@@ -11,6 +11,7 @@ triple=x86_64-unknown-linux-gnu
 # What cargo-fuzz gives to rustc; building that program took longer than building the targets.
 export RUSTC_BOOTSTRAP=1
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=${FUZZ_OPT_LEVEL:-3} CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
+if [[ $CARGO_PROFILE_RELEASE_OPT_LEVEL == 0 ]]; then export CARGO_PROFILE_RELEASE_DEBUG=0; fi
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cdebug-assertions \
   -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
   -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \

@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
-# run-tests.sh [--fuzz SECONDS] - makes the rig, runs every test, names what was skipped and why, and ends with one line that
-# sums it all up. With --fuzz each fuzz target runs that long too.
+# run-tests.sh [--clippy] [--fuzz SECONDS] - makes the rig, runs every test, names what was skipped and why, and ends with one line that
+# sums it all up. With --fuzz each fuzz target runs that long too; with --clippy a lint of what is compiled is an error.
 set -euo pipefail
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
-fuzz_seconds=
+fuzz_seconds='' lints=()
+if [[ ${1:-} == --clippy ]]; then
+  shift
+  # One pass over the dependencies for both: cargo clippy would check them all once more.
+  if cargo clippy --version >/dev/null 2>&1; then
+    lints=(env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__)
+  else
+    echo 'skipped: cargo clippy is not installed'
+  fi
+fi
 if [[ ${1:-} == --fuzz ]]; then fuzz_seconds=$2; fi
 
 declare -A jobs
@@ -48,8 +57,8 @@ if [[ ${1:-} == --images ]]; then make_images; exit; fi
 # done, and take what the others leave of the processor.
 background images "${BASH_SOURCE[0]}" --images
 background dist leisurely "$rig_src/dist.sh"
-if [[ $fuzz_seconds ]]; then background fuzz leisurely env FUZZ_OPT_LEVEL=1 "$root/tests/fuzz/run.sh" "$fuzz_seconds"; fi
-cargo test --no-run
+if [[ $fuzz_seconds ]]; then background fuzz leisurely env FUZZ_OPT_LEVEL=0 "$root/tests/fuzz/run.sh" "$fuzz_seconds"; fi
+"${lints[@]}" cargo test --no-run
 finished images
 
 export RDMAPREP_SKIPPED=$rig/skipped.txt
@@ -58,11 +67,11 @@ export RDMAPREP_SKIPPED=$rig/skipped.txt
 status=0
 # Most of them wait for the engine.
 threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
-cargo test --no-fail-fast -- --test-threads "$threads" --skip dist:: 2>&1 | tee -a "$rig/tests.log" || status=$?
+"${lints[@]}" cargo test --no-fail-fast -- --test-threads "$threads" --skip dist:: 2>&1 | tee -a "$rig/tests.log" || status=$?
 
 # Without it its tests would be skipped, which is not what they are here for.
 if finished dist; then tail -n 1 "$rig/dist.log"; else status=1; fi
-cargo test --test suite -- --test-threads "$threads" dist:: 2>&1 | tee -a "$rig/tests.log" || status=$?
+"${lints[@]}" cargo test --test suite -- --test-threads "$threads" dist:: 2>&1 | tee -a "$rig/tests.log" || status=$?
 if [[ $fuzz_seconds ]]; then
   finished fuzz || status=1
   grep '^fuzz: ' "$rig/fuzz.log"

@@ -173,6 +173,8 @@ fn every_source_gives_the_same_facts() {
         let mut facts: Value = serde_json::from_str(&ran.expect(0).stdout).unwrap();
         facts["image"]["reference"] = "".into();
         facts["image"]["repo_digests"] = "".into();
+        // Other tests give the image names of their own meanwhile.
+        facts["image"]["repo_tags"].as_array_mut().unwrap().retain(|tag| tag == OFED);
         facts
     };
     let store = facts(&[OFED]);

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use support::*;
 
 /// In a short run.
-const IMAGES: u64 = 8;
+const IMAGES: u64 = 12;
 /// Everything random is below this directory; the engine adds files of its own elsewhere.
 const TOP: &str = "t";
 

@@ -278,6 +278,10 @@ pub enum PlanError {
         "the image's name {0:?} is not a valid image name, and a Dockerfile cannot start from it\n  docker load the image and give it a name: docker tag ID NAME"
     )]
     InvalidName(String),
+    #[error(
+        "--base {0:?} is not a valid image name\n  an image name is lower case, such as registry.example.com/team/image:1.0"
+    )]
+    InvalidBase(String),
     #[error("the image's user {0:?} cannot be written in a Dockerfile")]
     User(String),
     #[error("{option} conflicts with --userspace {userspace}\n  omit one of them")]
@@ -438,21 +442,19 @@ fn choose_base(facts: &ImageFacts, name: Option<&str>) -> Result<Base, PlanError
             (name.clone(), digest)
         }
     };
-    let tag = split_tag(&tagged).1;
-    let named = match tag {
-        Some(_) => tagged.clone(),
-        None if digest.is_some() => tagged.clone(),
-        None => format!("{tagged}:latest"),
-    };
-    Ok(Base {
-        from: match &digest {
-            Some(digest) => format!("{named}@{digest}"),
-            None => named.clone(),
-        },
+    Ok(base_of(&tagged, digest))
+}
+
+/// A base by its name without a digest, and its manifest digest where one is known.
+fn base_of(tagged: &str, digest: Option<String>) -> Base {
+    let tag = split_tag(tagged).1;
+    let named = if tag.is_some() || digest.is_some() { tagged.to_owned() } else { format!("{tagged}:latest") };
+    Base {
+        from: digest.as_ref().map_or_else(|| named.clone(), |digest| format!("{named}@{digest}")),
         floating: digest.is_none() && matches!(tag, None | Some("latest")),
         name: named,
         digest,
-    })
+    }
 }
 
 /// Whether a word of hexadecimal digits is a short form of the image's id.

@@ -3,10 +3,10 @@
 //! Pure. What the facts would have told is found by the build, with `templates/discover-rpm.sh`.
 
 use super::rpm::{check_rpm_options, note_trust};
-use super::{Base, PlanError, SwapOptions, SwapPlan, check_options, declared_args, plan_user};
+use super::{Base, PlanError, SwapOptions, SwapPlan, base_of, check_options, declared_args, plan_user};
 use crate::distro::Distro;
 use crate::fabric::{FABRICS, Fabric, Origin, Userspace, doca};
-use crate::reference::{is_image_name, split_tag};
+use crate::reference::is_image_name;
 use std::collections::BTreeMap;
 
 /// What has to be said of an image that nobody looks at.
@@ -102,18 +102,11 @@ pub fn plan_unseen(
 
 fn base(name: &str) -> Result<Base, PlanError> {
     if !is_image_name(name) {
-        return Err(PlanError::InvalidName(name.to_owned()));
+        return Err(PlanError::InvalidBase(name.to_owned()));
     }
     let (tagged, digest) = match name.split_once('@') {
         Some((tagged, digest)) => (tagged, Some(digest.to_owned())),
         None => (name, None),
     };
-    let tag = split_tag(tagged).1;
-    let named = if tag.is_some() || digest.is_some() { tagged.to_owned() } else { format!("{tagged}:latest") };
-    Ok(Base {
-        from: digest.as_ref().map_or_else(|| named.clone(), |digest| format!("{named}@{digest}")),
-        floating: digest.is_none() && matches!(tag, None | Some("latest")),
-        name: named,
-        digest,
-    })
+    Ok(base_of(tagged, digest))
 }

@@ -3,6 +3,7 @@
 # its executions. The sanitizer's flags are unstable, hence RUSTC_BOOTSTRAP.
 #
 #   FUZZ_OPT_LEVEL  how far the targets are optimised (3); 0 is built sooner, without line numbers, and serves a short run
+#   FUZZ_TIMEOUT    seconds after which one input counts as a hang (10), by the clock: more where other work runs beside
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 seconds=${1:-30}
@@ -27,7 +28,7 @@ fuzz() {
   local target=$1 log=target/$1.log program=target/$2/release/$1
   mkdir -p "corpus/$target" artifacts
   if ! "$program" "corpus/$target" "seeds/$target" -artifact_prefix="artifacts/$target-" \
-    -max_total_time="$3" -rss_limit_mb=2048 -timeout=10 >"$log" 2>&1; then
+    -max_total_time="$3" -rss_limit_mb=2048 -timeout="${FUZZ_TIMEOUT:-10}" >"$log" 2>&1; then
     tail -n 40 "$log"
     echo "fuzz: $target found something: tests/fuzz/artifacts/$target-*"
     return 1

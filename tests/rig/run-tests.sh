@@ -57,7 +57,7 @@ if [[ ${1:-} == --images ]]; then make_images; exit; fi
 # done, and take what the others leave of the processor.
 background images "${BASH_SOURCE[0]}" --images
 background dist leisurely "$rig_src/dist.sh"
-if [[ $fuzz_seconds ]]; then background fuzz leisurely env FUZZ_OPT_LEVEL=0 "$root/tests/fuzz/run.sh" "$fuzz_seconds"; fi
+if [[ $fuzz_seconds ]]; then background fuzz leisurely env FUZZ_OPT_LEVEL=0 FUZZ_TIMEOUT=300 "$root/tests/fuzz/run.sh" "$fuzz_seconds"; fi
 "${lints[@]}" cargo test --no-run
 finished images
 

@@ -31,6 +31,8 @@ fn a_name_that_is_not_one_reaches_no_dockerfile() {
             ran.expect(2).says(&format!("the image's name {name:?} is not a valid image name"));
             assert_eq!(ran.stdout, "", "{name:?}");
         }
+        let ran = run(rdmaprep().args(["render", "--distro", "alinux:3", "--base", name]));
+        ran.expect(2).says(&format!("--base {name:?} is not a valid image name"));
     }
     let archive = write(&dir, "good.tar", &ofed().named("registry.example.com:5000/a/b_c:T.1").archive());
     run(rdmaprep().args(["render", &archive])).expect(0).prints("\nFROM registry.example.com:5000/a/b_c:T.1\n");

@@ -43,14 +43,14 @@ fuzz:
 	@tests/rig/toolchain.sh fuzz
 	@tests/fuzz/run.sh $(FUZZ_SECONDS)
 
-# Each finishes within a minute or so at 1.
+# Each finishes within a minute or two at 1.
 ORACLE_ROUNDS ?= 50
 oracles:
 	@tests/rig/toolchain.sh
 	@tests/rig/deps.sh test
 	@RDMAPREP_ROUNDS=$(ORACLE_ROUNDS) cargo test --test suite -- --exact $(ORACLES)
 ORACLES = explain::any_bytes nccl_log::any_bytes package_databases::damaged_databases_end_in_an_answer \
-	rootfs_against_engine::random_images_are_what_the_engine_shows
+	rootfs_against_engine::random_images_are_what_the_engine_shows userspaces::images_that_were_not_looked_at
 
 lint:
 	@tests/rig/toolchain.sh lint

@@ -28,13 +28,18 @@ impl Distro {
         let (id, version) = text.split_once(':')?;
         let is_word =
             |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-        (is_word(id) && is_word(version)).then(|| Distro {
-            id: id.to_ascii_lowercase(),
+        (is_word(id) && is_word(version)).then(|| Distro::of(&id.to_ascii_lowercase(), version))
+    }
+
+    /// A distribution of which nothing but id and version is known.
+    pub fn of(id: &str, version: &str) -> Distro {
+        Distro {
+            id: id.to_owned(),
             version: Some(version.to_owned()),
             codename: None,
             like: Vec::new(),
             pretty_name: None,
-        })
+        }
     }
 
     /// Whether it is of a version that a table lists: `8` is any 8.x, and `22.03` is 22.03 with its updates, not 22.09.

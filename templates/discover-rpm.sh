@@ -1,51 +1,19 @@
 #!/bin/sh
-# Finds in an image of rpm packages what a swap has to know, for a Dockerfile that was written without a look at the image.
-#
-# Follows swap-rpm.sh in one RUN, and notes its steps (companion, drop) or carries them out (remove_files,
-# remove_section). The rules are those of an inspection from outside; the names that they go by are given as arguments.
+# Finds in an image of rpm packages what a swap has to know. Follows swap-rpm.sh and discover.sh.
 # shellcheck disable=SC2154 # tmp, root, arch are set by prepare
 set -eu
 
 # prepare_unseen ARCH LOADER_ARCH [ROOT]
 prepare_unseen() {
-  [ "$(id -u)" = 0 ] || fail not-root "the base image does not run as root: write this Dockerfile with --user $(id -u)"
-  machine=$(uname -m)
-  [ "$machine" = "$1" ] || fail other-architecture "this Dockerfile is for $1, and the base image is for $machine"
+  expect_root
+  expect_machine "$1" "$(uname -m)"
   for candidate in dnf yum microdnf tdnf zypper dnf5 'none that is known'; do
     ! rpm -q "$candidate" > /dev/null 2>&1 || break
   done
   case "$candidate" in
-    dnf|yum) prepare "$candidate" "$1" "$2" "${3-}" ;;
+    dnf|yum) prepare "$1" "$2" "$candidate" "${3-}" ;;
     *) fail no-manager "of package managers the base image has $candidate, and dnf or yum are needed" ;;
   esac
-}
-
-# Whether the image is of the distribution that the packages are for: its version, or one with further components.
-# expect_distro ID VERSION
-expect_distro() {
-  release_file=$root/etc/os-release
-  [ -e "$release_file" ] || release_file=$root/usr/lib/os-release
-  [ -e "$release_file" ] || fail other-distribution "the base image does not say which distribution it is (no os-release)"
-  # Whatever assigns last wins; quotes may be around the value.
-  found_id=$(release_value ID)
-  found_version=$(release_value VERSION_ID)
-  case "$found_id:$found_version." in
-    "$1:$2".*) ;;
-    *) fail other-distribution "this Dockerfile is for $1 $2, and the base image is $found_id $found_version" ;;
-  esac
-}
-
-# release_value NAME
-release_value() {
-  sed -n "s/^$1=[\"']*\\([^\"']*\\).*/\\1/p" "$release_file" > "$tmp/values"
-  sed -n '$p' "$tmp/values" > "$tmp/value"
-  lower "$tmp/value"
-}
-
-# Turns capitals of a file into small letters.
-# lower FILE
-lower() {
-  tr '[:upper:]' '[:lower:]' < "$1"
 }
 
 # ---- Repositories
@@ -66,14 +34,9 @@ discover_repositories() {
     fi
     while read -r section; do
       say_found "[$section] of ${file#"$root"}"
-      remove_section "${file#"$root"}" "$section"
+      drop_entry "${file#"$root"}" "$section"
     done < "$tmp/sections-that-go"
   done
-}
-
-# say_found WHAT
-say_found() {
-  echo "rdmaprep: found $1, which goes"
 }
 
 # Writes a line `go ID` or `stay ID` for every section that has an address.
@@ -139,25 +102,6 @@ end_section() {
 
 # ---- Packages
 
-# Packages built from rdma-core, whatever their source says.
-# rdma_packages NAME...
-rdma_packages() {
-  printf '%s\n' "$@" > "$tmp/rdma-names"
-}
-
-# Providers that were packages of their own before rdma-core.
-# split_providers NAME...
-split_providers() {
-  printf '%s\n' "$@" > "$tmp/split-names"
-}
-
-# OFED's own packages: names, and beginnings of names with a `*` after them.
-# ofed_packages PATTERN...
-ofed_packages() {
-  printf '%s\n' "$@" > "$tmp/patterns"
-  sed 's/\*/.*/' "$tmp/patterns" > "$tmp/ofed-patterns"
-}
-
 # Notes for each installed package of the RDMA set whether it is replaced, moves along or goes. The packages of the fabric
 # have been noted. With packages of DOCA nothing of OFED goes: its tools drive the same devices.
 # discover_packages vendor|inbox|doca
@@ -188,7 +132,7 @@ discover_packages() {
   cat "$tmp/superseded" >> "$tmp/dropped"
   while read -r name; do
     echo "rdmaprep: found package $name, which goes"
-    drop "$name"
+    drop_packages "$name"
   done < "$tmp/dropped"
 }
 
@@ -210,14 +154,6 @@ sort_package() {
   elif is_ofed; then
     echo "$name" >> "$tmp/purge"
   fi
-}
-
-is_ofed() {
-  case "$version" in
-    *[Mm][Ll][Nn][Xx]*) return 0 ;;
-  esac
-  echo "$name" > "$tmp/line"
-  grep -qx -f "$tmp/ofed-patterns" "$tmp/line"
 }
 
 # A package that cannot be without its own build goes unless there is another one of the new build.
@@ -287,33 +223,10 @@ discover_driver_files() {
   done
 }
 
-# OFED's directories that hold files of no package that stays, and the loader's settings for them if all of them go. Those
-# that go are removed by remove_found_directories, after the packages are changed.
-discover_directories() {
-  list_ofed_directories > "$tmp/directories"
-  : > "$tmp/directories-that-go"
-  while read -r directory; do
-    find "$root$directory" ! -type d > "$tmp/inside"
-    list_owners > "$tmp/owners"
-    sed '/ is not owned by any package$/d' "$tmp/owners" > "$tmp/owner-names"
-    if lines_only_in "$tmp/owner-names" "$tmp/purge" > "$tmp/staying"; then
-      read -r name < "$tmp/staying"
-      echo "rdmaprep: $directory stays: package $name has files in it"
-    else
-      say_found "$directory"
-      echo "$directory" >> "$tmp/directories-that-go"
-    fi
-  done < "$tmp/directories"
-  cmp -s "$tmp/directories" "$tmp/directories-that-go" || return 0
-  for file in "$root"/etc/ld.so.conf.d/*; do
-    [ -e "$file" ] || continue
-    sed 's/#.*//' "$file" > "$tmp/loader-lines"
-    ! grep -qi -e /mellanox -e /ofed -e mlnx_ofed "$tmp/loader-lines" || remove_files "${file#"$root"}"
-  done
-}
-
-# Asks for many files at a time: each time rpm opens its database.
+# Which packages have files below a directory. Asks for many files at a time: each time rpm opens its database.
+# list_owners DIRECTORY
 list_owners() {
+  find "$root$1" ! -type d > "$tmp/inside"
   set --
   while read -r file; do
     set -- "$@" "$file"
@@ -327,41 +240,6 @@ list_owners() {
 
 # ask_owners FILE...
 ask_owners() {
-  rpm -qf --qf '%{NAME}\n' "$@" 2> /dev/null < /dev/null || true
-}
-
-remove_found_directories() {
-  while read -r directory; do
-    remove_directories "$directory"
-  done < "$tmp/directories-that-go"
-}
-
-# Installations of OFED: the outermost directory with a name of theirs, or the versions side by side in it.
-list_ofed_directories() {
-  [ ! -d "$root/opt/mellanox" ] || echo "$root/opt/mellanox" > "$tmp/roots"
-  find "$root/" -xdev -type d \( -path "$root/proc" -o -path "$root/sys" -o -path "$tmp" -o -path "$root/opt/mellanox" \) -prune -o \
-    -type d \( -iname 'mlnx_ofed*' -o -iname 'mlnx-ofed-*' -o -iname ofed -o -iname 'ofed-*' -o -iname 'ofed_*' \) -print -prune \
-    >> "$tmp/roots"
-  while read -r directory; do
-    set -- "$directory"/[0-9]*
-    if [ -e "$1" ]; then
-      printf '%s\n' "$@"
-    elif is_installation "$directory"; then
-      echo "$directory"
-    fi
-  done < "$tmp/roots" > "$tmp/found-directories"
-  sed "s=^$root/=/=" "$tmp/found-directories"
-}
-
-# A plain `ofed` directory may be anything, such as a chapter of a manual.
-# is_installation DIRECTORY
-is_installation() {
-  case "$1" in
-    "$root/opt/mellanox") return 0 ;;
-  esac
-  case "${1##*/}" in
-    [Mm][Ll][Nn][Xx]*) return 0 ;;
-  esac
-  find "$1" -type f \( -name 'libibverbs.so*' -o -name 'libmlx[45].so*' -o -name 'librdmacm.so*' -o -name 'lib*-rdmav[0-9]*.so' \) > "$tmp/verbs"
-  [ -s "$tmp/verbs" ]
+  rpm -qf --qf '%{NAME}\n' "$@" 2> /dev/null < /dev/null > "$tmp/owners" || true
+  sed '/ is not owned by any package$/d' "$tmp/owners"
 }

@@ -12,11 +12,12 @@ fail() {
   exit 1
 }
 
-# ARCH is dpkg's name of the architecture. Tests name a small root.
-# prepare ARCH [ROOT]
+# ARCH is dpkg's name of the architecture, LOADER_ARCH the one that `ldconfig -p` has for it. Tests name a small root.
+# prepare ARCH LOADER_ARCH [ROOT]
 prepare() {
   arch=$1
-  root=${2-}
+  loader_arch=$2
+  root=${3-}
   export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
   unset LD_LIBRARY_PATH LD_PRELOAD TMPDIR
   tmp=$(mktemp -d)
@@ -375,10 +376,8 @@ find_library() {
   awk -v name="$1" -v arch="$loader_arch" '$1 == name && index($0, arch) { print $NF; exit }' "$tmp/loader"
 }
 
-# LOADER_ARCH is the name that `ldconfig -p` has for the architecture.
-# prove_loader DRIVER LOADER_ARCH
+# prove_loader DRIVER
 prove_loader() {
-  loader_arch=$2
   ldconfig -p > "$tmp/loader"
   lib=$(find_library libibverbs.so.1)
   [ -n "$lib" ] || fail no-libibverbs "the loader finds no libibverbs.so.1"

@@ -2,7 +2,7 @@
 # The steps of a swap in an image of rpm packages, with dnf or with yum 3.
 #
 # A Dockerfile gets the functions in one RUN, and then a call per step. What comes in and goes out is first noted (take,
-# companion, also, dependency, drop), and then changed in one transaction by swap_packages. The prove_ functions look at
+# companion, take_also and so on), and then changed in one transaction by swap_packages. The prove_ functions look at
 # the outcome.
 set -eu
 
@@ -13,11 +13,11 @@ fail() {
 }
 
 # ARCH is rpm's name of the architecture, LOADER_ARCH the one that `ldconfig -p` has for it. Tests name a small root.
-# prepare dnf|yum ARCH LOADER_ARCH [ROOT]
+# prepare ARCH LOADER_ARCH dnf|yum [ROOT]
 prepare() {
-  manager=$1
-  arch=$2
-  loader_arch=$3
+  arch=$1
+  loader_arch=$2
+  manager=$3
   root=${4-}
   export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
   unset LD_LIBRARY_PATH LD_PRELOAD TMPDIR
@@ -30,7 +30,9 @@ prepare() {
   origin=image
   origin_text='the yum repositories of the image'
   repository=
+  files=
   key=
+  signer=
   elsewhere=$root/etc/yum.repos.d
   elsewhere_text="the image's own"
 }
@@ -146,8 +148,8 @@ remove_directories() {
 }
 
 # Takes one section out of a file that others share.
-# remove_section FILE ID
-remove_section() {
+# drop_entry FILE ID
+drop_entry() {
   printf '%s\n' "$2" > "$tmp/section"
   id=$(sed 's/[]\/.*[^$]/\\&/g' "$tmp/section")
   sed -i "/^\\[ *$id *\\]/,/^\\[/{/^\\[ *$id *\\]/d;/^\\[/!d}" "$root$1"
@@ -170,24 +172,24 @@ companion() {
 }
 
 # A further package that was asked for.
-# also NAME...
-also() {
+# take_also NAME...
+take_also() {
   for name; do
     echo "also $name" >> "$tmp/wishes"
   done
 }
 
 # A package file that the others depend on.
-# dependency NAME...
-dependency() {
+# note_dependencies NAME...
+note_dependencies() {
   for name; do
     echo "dependency $name" >> "$tmp/wishes"
   done
 }
 
 # An installed package that goes.
-# drop NAME...
-drop() {
+# drop_packages NAME...
+drop_packages() {
   for name; do
     echo "drop $name" >> "$tmp/wishes"
     echo "$name" >> "$tmp/removable"

@@ -70,22 +70,14 @@ pub fn yum_repository(
     })
 }
 
-/// Whether NVIDIA has a directory of rpm packages for a distribution.
-pub fn is_rpm(distro: &Distro) -> bool {
-    let is_it = |known: &Listed| known.ids.contains(&distro.id.as_str()) && distro.is_version(known.version);
-    rows_of_rpm().any(is_it)
+/// The distributions that NVIDIA has a directory for, by id and version.
+pub fn listed() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LISTED.iter().flat_map(|known| known.ids.iter().map(|id| (*id, known.version)))
 }
 
-/// The distributions of rpm packages that NVIDIA has a directory for, as one line.
-pub fn known_rpm() -> String {
-    rows_of_rpm()
-        .map(|known| format!("{} {} (amd64, arm64)", known.ids.join("/"), known.version))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-fn rows_of_rpm() -> impl Iterator<Item = &'static Listed> {
-    LISTED.iter().filter(|known| known.ids[0] != "ubuntu")
+/// Whether a distribution is Red Hat's or a rebuild of it.
+pub fn is_red_hat(id: &str) -> bool {
+    RED_HAT.contains(&id)
 }
 
 /// The mirror, and the directory of a version, distribution and architecture below it.

@@ -181,35 +181,32 @@ pub const SPLIT_PROVIDER_RPMS: [&str; 14] = [
     "librxe",
 ];
 
-/// The source of the new packages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Origin {
-    /// The vendor's apt repository.
-    Apt(AptRepository),
-    /// The vendor's yum repository.
-    Yum(YumRepository),
+/// The source of the new packages; `R` is the kind of repository that their package manager reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin<R> {
+    /// The vendor's.
+    Repository(R),
     /// Package files that lie in the build context.
     Files(PackageFiles),
     /// The package sources that the image has, without Mellanox's.
     Distribution,
-    /// The image itself, whose userspace is kept.
-    Image,
 }
 
 /// Package files instead of a repository.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PackageFiles {
     /// Directory in the build context.
     pub directory: &'static str,
-    /// Names in it, sorted.
-    pub names: Vec<String>,
+    /// Name in it → name in the user's directory.
+    pub sources: BTreeMap<String, String>,
     /// Name → hexadecimal digest, for rpm files.
     pub sha256: BTreeMap<String, String>,
+    /// Packages among them that are taken only since others depend on them.
+    pub dependencies: Vec<String>,
 }
 
 /// A vendor's apt repository.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AptRepository {
     /// Base name of its list, key and pins in the image.
     pub name: &'static str,
@@ -356,6 +353,14 @@ impl Fabric {
         // The last name is the one that older distributions have; newer ones provide it.
         let names: Vec<&str> = self.apt_packages.iter().filter_map(|names| names.last().copied()).collect();
         format!("RUN apt-get update && apt-get install -y --no-install-recommends {}", names.join(" "))
+    }
+
+    /// The distributions that the vendor lists for an architecture, by id and version.
+    pub fn listed(&self, architecture: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let apt = self.distros.iter().map(|d| (d.id, d.version, d.architectures));
+        let rpm = self.rpm_distros.iter().map(|d| (d.id, d.version, d.architectures));
+        let is_for = move |architectures: &[&str]| architectures.contains(&architecture);
+        apt.chain(rpm).filter(move |(.., on)| is_for(on)).map(|(id, version, _)| (id, version))
     }
 
     /// Whether the vendor lists a distribution, whatever its package manager.

@@ -4,7 +4,6 @@
 
 use super::{Fabric, RepositoryChoice, RepositoryError, check_mirror, is_suite};
 use crate::distro::Distro;
-use serde::Serialize;
 
 /// An rpm distribution that the vendor lists.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub struct SupportedRpmDistro {
 }
 
 /// A vendor's yum repository.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YumRepository {
     /// Base name of its file, section and key in the image.
     pub name: &'static str,

@@ -1,14 +1,17 @@
 //! Facts + fabric → [`SwapPlan`] for images with apt.
 
-use super::offline::{Wanted, choose_files};
-use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
-use crate::fabric::{Fabric, Origin, RDMA_CORE_PACKAGES, Userspace, doca, own_name};
+use super::{
+    AptSwap, Change, Companion, Installed, Look, Packages, PlanError, SwapOptions, SwapPlan, WithoutOffer,
+    choose_origin, note_triggers, plan_directories, writable,
+};
+use crate::distro::Distro;
+use crate::fabric::{AptRepository, Fabric, RDMA_CORE_PACKAGES, Userspace, doca, own_name};
 use crate::facts::{AptSource, ImageFacts, Package, PackageManager};
 use crate::inspect::packages::{Dependency, parse_depends};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Providers that were packages of their own before rdma-core (OFED 4, Ubuntu 16.04): the new ones replace them.
-const SUPERSEDED: [&str; 7] =
+pub(super) const SUPERSEDED: [&str; 7] =
     ["libmlx4-1", "libmlx5-1", "libmlx4-dev", "libmlx5-dev", "librxe-1", "libibcm1", "ibverbs-driver"];
 
 /// Plans the swap of an image without an rpm database on a platform that there are packages for.
@@ -19,131 +22,125 @@ pub(super) fn plan(
     options: &SwapOptions,
     userspace: Userspace,
 ) -> Result<SwapPlan, PlanError> {
-    let architecture = facts.image.architecture.as_str();
-    let not_apt = |reason| Err(PlanError::NotApt(reason));
     // The distribution first: "Anolis is not supported" says more than "no apt".
     let distro = facts.distro.as_ref();
-    let repository = match (userspace, &options.files) {
-        (_, Some(_)) => None,
-        (Userspace::Doca, None) => Some(doca::apt_repository(distro, architecture, &options.repository)?),
-        (Userspace::Vendor, None) => Some(fabric.apt_repository(distro, architecture, &options.repository)?),
-        (Userspace::Keep | Userspace::Inbox, None) => None,
-    };
-    match facts.packages.manager {
-        PackageManager::DpkgStatusD => return not_apt("distroless: it has no apt"),
-        PackageManager::Unreadable => return not_apt("its package database cannot be read"),
-        PackageManager::None => return not_apt("no package database was found"),
-        PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {}
-    }
+    let repository = choose_repository(distro, &facts.image.architecture, fabric, options, userspace)?;
+    check_has_apt(facts)?;
     check_apt_options(options)?;
 
-    let (family, foreign) = family(facts);
-    let swapped = swapped(fabric, &family);
-    let companions: Vec<Companion> = family
-        .iter()
-        .filter(|package| !fabric.apt_packages.iter().any(|names| names.contains(&package.name.as_str())))
-        .map(|package| Companion {
-            name: package.name.clone(),
-            without_offer: without_offer(package, &swapped, userspace),
-        })
-        .collect();
-    let (mut purge, mut notes) = match userspace {
-        // Its tools are the successors of OFED's, and drive the same devices.
-        Userspace::Doca => (BTreeSet::new(), Vec::new()),
-        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped),
-    };
-    // Who asks for a package does not want it gone.
-    purge.retain(|name| !options.extra_packages.contains(name));
-    // Those of another architecture must have the native ones' version (multi-arch: same), and there is only one build.
-    purge.extend(foreign.iter().map(|package| qualified(package)));
-
-    note_triggers(facts, &mut notes);
-    let asked = |package: &Package| {
-        swapped.contains(package.name.as_str())
-            || purge.contains(&package.name)
-            || options.extra_packages.contains(&package.name)
-    };
-    let held = facts.packages.list.iter().filter(|package| package.held && asked(package));
-    let unhold: BTreeSet<String> = held
-        .map(|package| if package.architecture == "all" { package.name.clone() } else { qualified(package) })
-        .collect();
-
-    let (mut remove_files, remove_entries) = plan_files(facts, &mut notes);
-    let (remove_directories, loader_configs) = plan_directories(facts, &purge, userspace, &mut notes);
-    remove_files.extend(loader_configs.iter().cloned());
-
-    let install: Vec<Vec<String>> = fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect();
-    let superseded: Vec<String> =
-        SUPERSEDED.into_iter().filter(|name| facts.packages.installed(name).is_some()).map(str::to_owned).collect();
-    let chosen = match &options.files {
-        Some(offered) => {
-            let gone = purge.iter().chain(&superseded).cloned().collect();
-            let wanted = Wanted {
-                install: &install,
-                companions: &companions,
-                extra_packages: &options.extra_packages,
-                gone: &gone,
-                driver: fabric.driver,
-                takes_mellanox: fabric.is_mellanox,
-            };
-            Some(choose_files(facts, offered, &wanted)?)
-        }
-        None => None,
-    };
-    let key_file = match (&repository, &options.key) {
-        (Some(repository), Some(key)) => Some(key.name(repository.name)),
-        _ => None,
-    };
+    let mut notes = Vec::new();
+    let (mut installed, unhold) = plan_installed(facts, fabric, options, userspace, &mut notes);
+    let key_file = key_file(repository.as_ref(), options);
     // The key that was copied before may have the name of a former one.
-    remove_files.retain(|path| key_file.as_ref().is_none_or(|key| *path != format!("/etc/apt/keyrings/{key}")));
+    let is_key = |path: &String| key_file.as_ref().is_some_and(|key| *path == in_keyrings(key));
+    installed.remove_files.retain(|path| !is_key(path));
     if let Some(repository) = &repository
         && repository.url.starts_with("https:")
         && facts.packages.installed("ca-certificates").is_none()
     {
         notes.push(format!("the image has no ca-certificates, without which apt cannot use {}", repository.url));
     }
-    if let Some(chosen) = &chosen {
-        notes.extend(chosen.notes.iter().cloned());
-    }
-    let (sources, dependencies, files) = match chosen {
-        Some(chosen) => (chosen.sources, chosen.dependencies, Some(chosen.files)),
-        None => (BTreeMap::new(), Vec::new(), None),
-    };
-    let origin = match (files, repository) {
-        (Some(files), _) => Origin::Files(files),
-        (None, Some(repository)) => Origin::Apt(repository),
-        (None, None) => Origin::Distribution,
-    };
-
+    let install: Vec<Vec<String>> = fabric.apt_packages.iter().map(|names| install_names(names, facts)).collect();
+    let origin = choose_origin(facts, fabric, options, repository, (&install, &installed), &mut notes)?;
+    let other_names = install.iter().filter(|names| names.len() > 1).flatten();
+    let renamed = other_names.filter(|name| facts.packages.installed(name).is_some()).cloned().collect();
+    installed.remove_files = writable(installed.remove_files, &mut notes);
+    installed.remove_directories = writable(installed.remove_directories, &mut notes);
+    let extra_packages = options.extra_packages.clone();
+    let packages = Packages { install, extra_packages, image: Look::Seen(installed) };
     Ok(SwapPlan {
-        package_manager: "apt-get",
-        origin,
         userspace,
-        sources,
+        change: Change::Apt(AptSwap { origin, proxy: options.apt_proxy.clone(), packages, renamed, unhold }),
         key_file,
-        apt_proxy: options.apt_proxy.clone(),
-        renamed: install
-            .iter()
-            .filter(|names| names.len() > 1)
-            .flatten()
-            .filter(|name| facts.packages.installed(name).is_some())
-            .cloned()
-            .collect(),
-        install,
-        dependencies,
-        companions,
-        purge: purge.into_iter().collect(),
-        superseded,
-        unhold: unhold.into_iter().collect(),
-        remove_files: writable(remove_files, &mut notes),
-        remove_entries,
-        remove_directories: writable(remove_directories, &mut notes),
         notes,
         ..SwapPlan::changing(facts, name, fabric, options)?
     })
 }
 
-fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
+/// The repository of the userspace, if it has one.
+pub(super) fn choose_repository(
+    distro: Option<&Distro>,
+    architecture: &str,
+    fabric: &Fabric,
+    options: &SwapOptions,
+    userspace: Userspace,
+) -> Result<Option<AptRepository>, PlanError> {
+    Ok(match (userspace, &options.files) {
+        (_, Some(_)) | (Userspace::Keep | Userspace::Inbox, None) => None,
+        (Userspace::Doca, None) => Some(doca::apt_repository(distro, architecture, &options.repository)?),
+        (Userspace::Vendor, None) => Some(fabric.apt_repository(distro, architecture, &options.repository)?),
+    })
+}
+
+/// Name of the repository's key in the build context, if the user gave it.
+pub(super) fn key_file(repository: Option<&AptRepository>, options: &SwapOptions) -> Option<String> {
+    repository.zip(options.key.as_ref()).map(|(repository, key)| key.name(repository.name))
+}
+
+/// Path in the image of a key by its name.
+pub(super) fn in_keyrings(key: &str) -> String {
+    format!("/etc/apt/keyrings/{key}")
+}
+
+fn check_has_apt(facts: &ImageFacts) -> Result<(), PlanError> {
+    Err(PlanError::NotApt(match facts.packages.manager {
+        PackageManager::DpkgStatusD => "distroless: it has no apt",
+        PackageManager::Unreadable => "its package database cannot be read",
+        PackageManager::None => "no package database was found",
+        PackageManager::Dpkg | PackageManager::RpmSqlite | PackageManager::RpmNdb | PackageManager::RpmBdb => {
+            return Ok(());
+        }
+    }))
+}
+
+/// What of the image changes or goes, and the holds that are in the way.
+fn plan_installed(
+    facts: &ImageFacts,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+    userspace: Userspace,
+    notes: &mut Vec<String>,
+) -> (Installed, Vec<String>) {
+    let (family, foreign) = family(facts);
+    let swapped = swapped(fabric, &family);
+    let is_companion = |package: &&&Package| !fabric.apt_packages.iter().any(|p| p.contains(&package.name.as_str()));
+    let companion = |package: &&Package| Companion {
+        name: package.name.clone(),
+        without_offer: without_offer(package, &swapped, userspace),
+    };
+    let companions = family.iter().filter(is_companion).map(companion).collect();
+    let mut purge = match userspace {
+        // Its tools are the successors of OFED's, and drive the same devices.
+        Userspace::Doca => BTreeSet::new(),
+        Userspace::Vendor | Userspace::Keep | Userspace::Inbox => plan_purge(facts, &swapped, notes),
+    };
+    // Whoever asks for a package does not want it gone.
+    purge.retain(|name| !options.extra_packages.contains(name));
+    // Those of another architecture must have the native ones' version (multi-arch: same), and there is only one build.
+    purge.extend(foreign.iter().map(|package| qualified(package)));
+
+    note_triggers(facts, notes);
+    let asked = |package: &&Package| {
+        swapped.contains(package.name.as_str())
+            || purge.contains(&package.name)
+            || options.extra_packages.contains(&package.name)
+    };
+    let held = facts.packages.list.iter().filter(|package| package.held).filter(asked);
+    let unhold: BTreeSet<String> = held
+        .map(|package| if package.architecture == "all" { package.name.clone() } else { qualified(package) })
+        .collect();
+
+    let (mut remove_files, remove_entries) = plan_files(facts, notes);
+    let (remove_directories, loader_configs) = plan_directories(facts, &purge, userspace, notes);
+    remove_files.extend(loader_configs.iter().cloned());
+    let superseded = SUPERSEDED.into_iter().filter(|name| facts.packages.installed(name).is_some());
+    let superseded = superseded.map(str::to_owned).collect();
+    let purge = purge.into_iter().collect();
+    let installed = Installed { companions, purge, superseded, remove_files, remove_entries, remove_directories };
+    (installed, unhold.into_iter().collect())
+}
+
+pub(super) fn check_apt_options(options: &SwapOptions) -> Result<(), PlanError> {
     let instead = "it is for images of rpm packages: leave it out";
     if options.key.is_some() && options.files.is_some() {
         let instead = "files of Debian packages carry no signatures: leave it out";
@@ -177,7 +174,8 @@ fn qualified(package: &Package) -> String {
 
 /// What of OFED a swap leaves in an image, a line each.
 pub(super) fn what_stays(facts: &ImageFacts, fabric: &'static Fabric) -> Vec<String> {
-    let (_, mut notes) = plan_purge(facts, &swapped(fabric, &family(facts).0));
+    let mut notes = Vec::new();
+    plan_purge(facts, &swapped(fabric, &family(facts).0), &mut notes);
     plan_files(facts, &mut notes);
     notes
 }
@@ -207,10 +205,9 @@ fn install_names(names: &[&str], facts: &ImageFacts) -> Vec<String> {
 }
 
 /// OFED packages that nothing outside OFED and the swapped set depends on; and notes on those that stay.
-fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>) -> (BTreeSet<String>, Vec<String>) {
+fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>, notes: &mut Vec<String>) -> BTreeSet<String> {
     let mut purge: BTreeSet<String> =
         facts.ofed.packages.iter().filter(|name| !swapped.contains(name.as_str())).cloned().collect();
-    let mut notes = Vec::new();
     // A package that stays may keep another one: repeat until nothing changes.
     loop {
         let needed = facts.packages.all_installed().filter(|p| !purge.contains(&p.name)).find_map(|package| {
@@ -222,7 +219,7 @@ fn plan_purge(facts: &ImageFacts, swapped: &BTreeSet<&str>) -> (BTreeSet<String>
                 notes.push(format!("package {needed} stays: {by} depends on it"));
                 purge.remove(&needed);
             }
-            None => return (purge, notes),
+            None => return purge,
         }
     }
 }
@@ -260,7 +257,7 @@ fn plan_files(facts: &ImageFacts, notes: &mut Vec<String>) -> (Vec<String>, Vec<
     entries.retain(|(path, _)| !files.contains(path));
     // The keys of those lists.
     let names: Vec<&str> = files.iter().filter_map(|path| own_name(path)).collect();
-    files.extend(names.iter().flat_map(|name| ["asc", "gpg"].map(|form| format!("/etc/apt/keyrings/{name}.{form}"))));
+    files.extend(names.iter().flat_map(|name| ["asc", "gpg"].map(|form| in_keyrings(&format!("{name}.{form}")))));
     files.extend(facts.ofed.apt_keys.iter().cloned());
     // A configuration file of a package is left to dpkg; the others are nobody's.
     files.extend(facts.verbs.driver_files.iter().filter(|file| file.package.is_none()).map(|file| file.path.clone()));

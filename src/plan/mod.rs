@@ -6,21 +6,22 @@ mod apt;
 pub mod offline;
 mod rpm;
 pub mod step;
+pub mod steps;
 mod unseen;
 pub mod userspace;
 
 use crate::distro::Distro;
 use crate::fabric::{
-    Fabric, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice, RepositoryError, Userspace, check_address,
+    AptRepository, Fabric, Origin, PackageFiles, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, RepositoryChoice,
+    RepositoryError, Userspace, YumRepository, check_address,
 };
 use crate::facts::ImageFacts;
 use crate::reference::{is_digest, is_image_name, split_tag};
 pub use apt::is_rdma_core;
-use offline::{OfferedFiles, OfflineError};
+use offline::{OfferedFiles, OfflineError, Wanted, choose_files};
 pub use rpm::{has_package_manager, is_split_provider};
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
-pub use unseen::{UnseenImage, plan_unseen};
+use std::collections::BTreeSet;
+pub use unseen::{UnseenImage, listed_distros, plan_unseen};
 use userspace::{choose_userspace, plan_kept};
 
 /// The user's choices besides the image.
@@ -70,58 +71,93 @@ impl KeyFile {
 }
 
 /// The whole swap.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapPlan {
     pub base: Base,
     pub fabric_id: &'static str,
     pub fabric_title: &'static str,
     pub driver: &'static str,
     pub architecture: String,
-    /// The program that changes the packages: `apt-get`, `dnf` or `yum`; empty where none is changed.
-    pub package_manager: &'static str,
-    /// Where the packages come from.
-    pub origin: Origin,
     pub userspace: Userspace,
-    /// Name in the build context → name in the user's directory, of package files.
-    pub sources: BTreeMap<String, String>,
+    /// What becomes of the packages.
+    pub change: Change,
     /// Name of the key in the build context; `None`: it is fetched from the repository.
     pub key_file: Option<String>,
-    pub apt_proxy: Option<String>,
-    /// yum repositories that replace the image's own during the build; empty: the image's own.
-    pub base_repos: Vec<String>,
     pub build_args: Vec<String>,
-    /// The fabric's packages; inner lists are alternatives in the order to try.
-    pub install: Vec<Vec<String>>,
-    /// Installed packages of the fabric that the new ones have another name for.
-    pub renamed: Vec<String>,
-    /// Packages that come along since others depend on them, where that is known before the build.
-    pub dependencies: Vec<String>,
-    /// Installed packages of the same source that the fabric's repository may have.
-    pub companions: Vec<Companion>,
-    /// Further packages that were asked for.
-    pub extra_packages: Vec<String>,
-    /// OFED packages that go.
-    pub purge: Vec<String>,
-    /// Installed packages of older builds that the new ones replace.
-    pub superseded: Vec<String>,
-    /// Conflicting holds.
-    pub unhold: Vec<String>,
-    /// Files that go before the packages are changed.
-    pub remove_files: Vec<String>,
-    /// Single entries that go from sources which must stay: (path, line of an apt source or section of a `.repo` file).
-    pub remove_entries: Vec<(String, String)>,
-    /// Directories that go after the packages are changed.
-    pub remove_directories: Vec<String>,
     /// The image's user, to be restored; `None` when it is root.
     pub user: Option<String>,
     /// The image's RUN shell, to be restored.
     pub shell: Option<Vec<String>>,
     /// What stays although it belongs to OFED, and why.
     pub notes: Vec<String>,
-    /// The distribution that the base must be of, where nobody has looked at it: the build finds out what else there is to
-    /// know, and the lists of what is installed and left over are empty.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unseen: Option<Distro>,
+}
+
+/// What becomes of an image's packages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// They stay, since they are right.
+    None,
+    Apt(AptSwap),
+    Rpm(RpmSwap),
+}
+
+/// A change of packages with apt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AptSwap {
+    pub origin: Origin<AptRepository>,
+    /// Address of a proxy for apt.
+    pub proxy: Option<String>,
+    pub packages: Packages,
+    /// Installed packages of the fabric that the new ones have another name for.
+    pub renamed: Vec<String>,
+    /// Conflicting holds.
+    pub unhold: Vec<String>,
+}
+
+/// A change of packages with dnf or yum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RpmSwap {
+    pub origin: Origin<YumRepository>,
+    /// Repositories that replace the image's own during the build; empty: the image's own.
+    pub base_repos: Vec<String>,
+    /// The program that changes the packages; `None`: the build finds it.
+    pub manager: Option<&'static str>,
+    pub packages: Packages,
+}
+
+/// What comes in, and what goes for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packages {
+    /// The fabric's packages; inner lists are alternatives in the order to try.
+    pub install: Vec<Vec<String>>,
+    /// Further packages that were asked for.
+    pub extra_packages: Vec<String>,
+    pub image: Look,
+}
+
+/// Whether anybody has looked at the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    Seen(Installed),
+    /// The distribution that the base must be of: the build finds out what else there is to know.
+    Unseen(Distro),
+}
+
+/// What of an image changes or goes, all of it by exact name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Installed {
+    /// Installed packages of the same source that the fabric's repository may have.
+    pub companions: Vec<Companion>,
+    /// OFED packages that go.
+    pub purge: Vec<String>,
+    /// Installed packages of older builds that the new ones replace.
+    pub superseded: Vec<String>,
+    /// Files that go before the packages are changed.
+    pub remove_files: Vec<String>,
+    /// Single entries that go from sources which must stay: (path, line of an apt source or section of a `.repo` file).
+    pub remove_entries: Vec<(String, String)>,
+    /// Directories that go after the packages are changed.
+    pub remove_directories: Vec<String>,
 }
 
 impl SwapPlan {
@@ -138,29 +174,13 @@ impl SwapPlan {
             fabric_title: fabric.title,
             driver: fabric.driver,
             architecture: facts.image.architecture.clone(),
-            package_manager: "",
-            origin: Origin::Image,
             userspace: Userspace::Keep,
-            sources: BTreeMap::new(),
+            change: Change::None,
             key_file: None,
-            apt_proxy: None,
-            base_repos: Vec::new(),
             build_args: declared_args(options),
-            install: Vec::new(),
-            renamed: Vec::new(),
-            dependencies: Vec::new(),
-            companions: Vec::new(),
-            extra_packages: Vec::new(),
-            purge: Vec::new(),
-            superseded: Vec::new(),
-            unhold: Vec::new(),
-            remove_files: Vec::new(),
-            remove_entries: Vec::new(),
-            remove_directories: Vec::new(),
             user: None,
             shell: None,
             notes: Vec::new(),
-            unseen: None,
         })
     }
 
@@ -172,31 +192,59 @@ impl SwapPlan {
         options: &SwapOptions,
     ) -> Result<SwapPlan, PlanError> {
         Ok(SwapPlan {
-            extra_packages: options.extra_packages.clone(),
             user: plan_user(&facts.config.user, facts.config.runs_as_root())?,
             shell: Some(facts.config.shell.clone()).filter(|shell| !shell.is_empty()),
             ..SwapPlan::unchanged(facts, name, fabric, options)?
         })
     }
 
+    /// What comes in, and what goes for it.
+    pub fn packages(&self) -> Option<&Packages> {
+        match &self.change {
+            Change::None => None,
+            Change::Apt(swap) => Some(&swap.packages),
+            Change::Rpm(swap) => Some(&swap.packages),
+        }
+    }
+
+    /// The package files that it takes, if it takes files.
+    pub fn files(&self) -> Option<&PackageFiles> {
+        match &self.change {
+            Change::Apt(AptSwap { origin: Origin::Files(files), .. })
+            | Change::Rpm(RpmSwap { origin: Origin::Files(files), .. }) => Some(files),
+            _ => None,
+        }
+    }
+
+    /// What of the image changes or goes; `None`: nothing does, or nobody has looked.
+    pub fn installed(&self) -> Option<&Installed> {
+        match &self.packages()?.image {
+            Look::Seen(installed) => Some(installed),
+            Look::Unseen(_) => None,
+        }
+    }
+
     /// Every package that the swap may remove, replace or add: what a diff may show without alarm.
     pub fn touches(&self, package: &str) -> bool {
-        let family: &[&str] = match self.package_manager {
-            "apt-get" => &RDMA_CORE_PACKAGES,
-            "dnf" | "yum" => &RDMA_RPM_PACKAGES,
-            _ => &[],
+        let (family, packages): (&[&str], _) = match &self.change {
+            Change::None => return false,
+            Change::Apt(swap) => (&RDMA_CORE_PACKAGES, &swap.packages),
+            Change::Rpm(swap) => (&RDMA_RPM_PACKAGES, &swap.packages),
         };
+        let is_in = |names: &[String]| names.iter().any(|name| name == package);
         family.contains(&package)
-            || self.superseded.iter().any(|name| name == package)
-            || self.purge.iter().any(|name| name == package)
-            || self.extra_packages.iter().any(|name| name == package)
-            || self.dependencies.iter().any(|name| name == package)
-            || self.companions.iter().any(|companion| companion.name == package)
+            || is_in(&packages.extra_packages)
+            || self.files().is_some_and(|files| is_in(&files.dependencies))
+            || self.installed().is_some_and(|installed| {
+                is_in(&installed.superseded)
+                    || is_in(&installed.purge)
+                    || installed.companions.iter().any(|companion| companion.name == package)
+            })
     }
 }
 
 /// What `FROM` names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     /// Text of the `FROM` line.
     pub from: String,
@@ -209,15 +257,14 @@ pub struct Base {
 }
 
 /// An installed package of the same source as the swapped ones.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Companion {
     pub name: String,
     pub without_offer: WithoutOffer,
 }
 
 /// What becomes of a companion that the fabric's repository does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutOffer {
     /// A dependency on the exact version of a swapped package, so it cannot stay.
     Remove,
@@ -251,9 +298,9 @@ pub enum PlanError {
     )]
     KeptUnseen,
     #[error(
-        "--distro {distro} on {architecture}: a Dockerfile for an image that was not looked at can be written for {known}\n  for any other image name the image in place of --distro"
+        "--distro {distro}: whether it has apt or dnf is not known\n  a Dockerfile for an image that was not looked at can be written for {known}; for any other name the image in place of --distro"
     )]
-    UnseenDistro { distro: String, architecture: String, known: String },
+    UnseenDistro { distro: String, known: String },
     #[error("the image has no apt packages ({0}); this version swaps packages of images with apt, dnf or yum")]
     NotApt(&'static str),
     #[error(
@@ -340,6 +387,40 @@ pub fn plan_swap(
     apt::plan(facts, name, fabric, options, userspace)
 }
 
+/// Where the packages come from: the files that the user has, or a repository, or else the image's own sources.
+fn choose_origin<R>(
+    facts: &ImageFacts,
+    fabric: &Fabric,
+    options: &SwapOptions,
+    repository: Option<R>,
+    (install, installed): (&[Vec<String>], &Installed),
+    notes: &mut Vec<String>,
+) -> Result<Origin<R>, PlanError> {
+    let Some(offered) = &options.files else {
+        return Ok(origin_of(repository));
+    };
+    let mut gone: BTreeSet<String> = installed.purge.iter().chain(&installed.superseded).cloned().collect();
+    if facts.packages.manager.is_rpm() {
+        let leaving = installed.companions.iter().filter(|companion| companion.without_offer == WithoutOffer::Remove);
+        gone.extend(leaving.map(|companion| companion.name.clone()));
+    }
+    let wanted = Wanted {
+        install,
+        companions: &installed.companions,
+        extra_packages: &options.extra_packages,
+        gone: &gone,
+        driver: fabric.driver,
+        takes_mellanox: fabric.is_mellanox,
+    };
+    let (files, said) = choose_files(facts, offered, &wanted)?;
+    notes.extend(said);
+    Ok(Origin::Files(files))
+}
+
+fn origin_of<R>(repository: Option<R>) -> Origin<R> {
+    repository.map_or(Origin::Distribution, Origin::Repository)
+}
+
 /// What of OFED a swap to the fabric's own packages leaves in an image, and why, a line each.
 pub fn what_stays(facts: &ImageFacts, fabric: &'static Fabric) -> Vec<String> {
     if facts.packages.manager.is_rpm() { rpm::what_stays(facts, fabric) } else { apt::what_stays(facts, fabric) }
@@ -365,7 +446,6 @@ fn check_options(options: &SwapOptions) -> Result<(), PlanError> {
     options.apt_proxy.iter().try_for_each(|proxy| check_address(proxy).map(drop)).map_err(PlanError::AptProxy)
 }
 
-/// Names of the build arguments that the Dockerfile must declare.
 /// What runs first in every build on the image.
 fn note_triggers(facts: &ImageFacts, notes: &mut Vec<String>) {
     if !facts.config.on_build.is_empty() {
@@ -395,6 +475,7 @@ fn plan_directories<'f>(
     (directories, if is_all { &facts.ofed.loader_configs } else { &[] })
 }
 
+/// Names of the build arguments that the Dockerfile must declare.
 fn declared_args(options: &SwapOptions) -> Vec<String> {
     let predefined = |name: &str| PREDEFINED_ARGS.contains(&name.to_ascii_lowercase().as_str());
     options.build_args.iter().filter(|name| !predefined(name)).cloned().collect()

@@ -67,19 +67,6 @@ pub struct Wanted<'a> {
     pub takes_mellanox: bool,
 }
 
-/// The files that a swap takes.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ChosenFiles {
-    pub files: PackageFiles,
-    /// Name in the build context → name in the user's directory.
-    pub sources: BTreeMap<String, String>,
-    /// Packages that are taken only since others depend on them.
-    pub dependencies: Vec<String>,
-    /// Names of the packages that are taken.
-    pub taken: BTreeSet<String>,
-    pub notes: Vec<String>,
-}
-
 /// Whether an installed package is still there after the swap, and drives the devices as far as it is its.
 fn stays(facts: &ImageFacts, wanted: &Wanted<'_>, name: &str) -> bool {
     let leaves = |companion: &Companion| companion.name == name && companion.without_offer != WithoutOffer::Keep;
@@ -104,11 +91,15 @@ const DIRECTORY: &str = "packages";
 /// A file of the user's directory that can be used.
 type Entry<'a> = (&'a str, &'a PackageFile);
 
-/// Chooses.
+/// The files that a swap takes, and notes on the others.
 ///
 /// # Errors
 /// A package or a dependency is missing, or the files are of different builds.
-pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<'_>) -> Result<ChosenFiles, PlanError> {
+pub fn choose_files(
+    facts: &ImageFacts,
+    offered: &OfferedFiles,
+    wanted: &Wanted<'_>,
+) -> Result<(PackageFiles, Vec<String>), PlanError> {
     let failed = |error| PlanError::Offline { directory: offered.directory.clone(), error };
     let (usable, unusable) = sort_out(offered, facts);
     let mut missing = Vec::new();
@@ -143,23 +134,17 @@ pub fn choose_files(facts: &ImageFacts, offered: &OfferedFiles, wanted: &Wanted<
     check_set(&taken, wanted).map_err(failed)?;
 
     let notes = notes_on(&usable, &taken, unusable);
-    let sources: BTreeMap<String, String> =
-        taken.values().map(|(file_name, file)| (context_name(file), (*file_name).to_owned())).collect();
     let sha256 = taken.values().filter_map(|(_, file)| match &file.form {
         Form::Deb => None,
         Form::Rpm { sha256 } => Some((context_name(file), sha256.clone())),
     });
-    Ok(ChosenFiles {
-        files: PackageFiles {
-            directory: DIRECTORY,
-            names: sources.keys().cloned().collect(),
-            sha256: sha256.collect(),
-        },
-        sources,
+    let files = PackageFiles {
+        directory: DIRECTORY,
+        sources: taken.values().map(|(name, file)| (context_name(file), (*name).to_owned())).collect(),
+        sha256: sha256.collect(),
         dependencies: taken.keys().filter(|name| !asked.contains(*name)).map(|name| (*name).to_owned()).collect(),
-        taken: taken.keys().map(|name| (*name).to_owned()).collect(),
-        notes,
-    })
+    };
+    Ok((files, notes))
 }
 
 /// Name of a file in the build context.

@@ -3,14 +3,15 @@
 //! Its guarantees are those for apt. The differences: rpm's requirements name anything that a package provides, providers may be
 //! packages of their own, and a held package is a line of versionlock's, which the build itself finds and takes out.
 
-use super::offline::{Wanted, choose_files};
-use super::{Companion, PlanError, SwapOptions, SwapPlan, WithoutOffer, note_triggers, plan_directories, writable};
-use crate::fabric::{
-    Fabric, Origin, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository, check_address, doca,
+use super::{
+    Change, Companion, Installed, Look, Packages, PlanError, RpmSwap, SwapOptions, SwapPlan, WithoutOffer,
+    choose_origin, note_triggers, plan_directories, writable,
 };
+use crate::distro::Distro;
+use crate::fabric::{Fabric, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace, YumRepository, check_address, doca};
 use crate::facts::{ImageFacts, Package, PackageFacts, YumRepo};
 use crate::inspect::packages::{Provided, split_relations};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Plans the swap of an image with an rpm database on a platform that there are packages for.
 pub(super) fn plan(
@@ -20,88 +21,64 @@ pub(super) fn plan(
     options: &SwapOptions,
     userspace: Userspace,
 ) -> Result<SwapPlan, PlanError> {
-    let architecture = facts.image.architecture.as_str();
-    let packages = &facts.packages;
     // The distribution first: that the vendor does not list it says more than that it has no dnf.
-    let repository = match (userspace, &options.files) {
-        (_, Some(_)) | (Userspace::Keep | Userspace::Inbox, None) => None,
-        (Userspace::Doca, None) => {
-            let distro = facts.distro.as_ref();
-            Some(doca::yum_repository(distro, architecture, &options.repository, !options.no_gpg_check)?)
-        }
-        (Userspace::Vendor, None) => Some(fabric.yum_repository(
-            facts.distro.as_ref(),
-            architecture,
-            &options.repository,
-            !options.no_gpg_check,
-        )?),
-    };
-    let manager = package_manager(packages)?;
+    let distro = facts.distro.as_ref();
+    let repository = choose_repository(distro, &facts.image.architecture, fabric, options, userspace)?;
+    let manager = package_manager(&facts.packages)?;
     check_rpm_options(options)?;
 
     let mut notes = Vec::new();
-    let mut set = plan_set(facts, fabric, userspace, &mut notes);
-    // Who asks for a package does not want it gone.
-    set.purge.retain(|name| !options.extra_packages.contains(name));
+    let mut installed = plan_installed(facts, fabric, userspace, &mut notes);
+    // Whoever asks for a package does not want it gone.
+    installed.purge.retain(|name| !options.extra_packages.contains(name));
     note_trust(repository.as_ref(), options, &mut notes);
     note_triggers(facts, &mut notes);
-    let (mut remove_files, remove_entries) = plan_repos(facts.ofed.yum_repos.iter().chain(&facts.verbs.vendor_repos));
-    let (remove_directories, loader_configs) = plan_directories(facts, &set.purge, userspace, &mut notes);
-    remove_files.extend(loader_configs.iter().cloned());
-    let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
-    remove_files.extend(loose.map(|file| file.path.clone()));
-
-    let named_after = repository.as_ref().map_or(fabric.driver, |repository| repository.name);
-    let key_file = options.key.as_ref().map(|key| key.name(named_after));
-    let install: Vec<Vec<String>> = fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect();
-    let (origin, sources, dependencies) = match (&options.files, repository) {
-        (Some(offered), _) => {
-            let leaving = set.companions.iter().filter(|companion| companion.without_offer == WithoutOffer::Remove);
-            let leaving = leaving.map(|companion| companion.name.clone());
-            let wanted = Wanted {
-                install: &install,
-                companions: &set.companions,
-                extra_packages: &options.extra_packages,
-                gone: &set.purge.iter().chain(&set.superseded).cloned().chain(leaving).collect(),
-                driver: fabric.driver,
-                takes_mellanox: fabric.is_mellanox,
-            };
-            let chosen = choose_files(facts, offered, &wanted)?;
-            notes.extend(chosen.notes);
-            (Origin::Files(chosen.files), chosen.sources, chosen.dependencies)
-        }
-        (None, Some(repository)) => (Origin::Yum(repository), BTreeMap::new(), Vec::new()),
-        (None, None) => (Origin::Distribution, BTreeMap::new(), Vec::new()),
-    };
-
+    plan_leftovers(facts, userspace, &mut installed, &mut notes);
+    let key_file = key_file(fabric, repository.as_ref(), options);
+    let install = install_names(fabric);
+    let origin = choose_origin(facts, fabric, options, repository, (&install, &installed), &mut notes)?;
+    installed.remove_files = writable(installed.remove_files, &mut notes);
+    installed.remove_directories = writable(installed.remove_directories, &mut notes);
+    let extra_packages = options.extra_packages.clone();
+    let packages = Packages { install, extra_packages, image: Look::Seen(installed) };
+    let base_repos = options.base_repos.clone();
     Ok(SwapPlan {
-        package_manager: manager,
-        origin,
-        base_repos: options.base_repos.clone(),
-        key_file,
         userspace,
-        sources,
-        install,
-        dependencies,
-        companions: set.companions,
-        purge: set.purge.into_iter().collect(),
-        superseded: set.superseded.into_iter().collect(),
-        remove_files: writable(remove_files.into_iter().collect(), &mut notes),
-        remove_entries,
-        remove_directories: writable(remove_directories, &mut notes),
+        change: Change::Rpm(RpmSwap { origin, base_repos, manager: Some(manager), packages }),
+        key_file,
         notes,
         ..SwapPlan::changing(facts, name, fabric, options)?
     })
 }
 
-/// Installed packages that the swap changes or takes out.
-struct Set {
-    companions: Vec<Companion>,
-    purge: BTreeSet<String>,
-    superseded: BTreeSet<String>,
+/// The repository of the userspace, if it has one.
+pub(super) fn choose_repository(
+    distro: Option<&Distro>,
+    architecture: &str,
+    fabric: &Fabric,
+    options: &SwapOptions,
+    userspace: Userspace,
+) -> Result<Option<YumRepository>, PlanError> {
+    let (choice, gpg_check) = (&options.repository, !options.no_gpg_check);
+    Ok(match (userspace, &options.files) {
+        (_, Some(_)) | (Userspace::Keep | Userspace::Inbox, None) => None,
+        (Userspace::Doca, None) => Some(doca::yum_repository(distro, architecture, choice, gpg_check)?),
+        (Userspace::Vendor, None) => Some(fabric.yum_repository(distro, architecture, choice, gpg_check)?),
+    })
 }
 
-fn plan_set(facts: &ImageFacts, fabric: &Fabric, userspace: Userspace, notes: &mut Vec<String>) -> Set {
+/// Name in the build context of the key that the user gave.
+pub(super) fn key_file(fabric: &Fabric, repository: Option<&YumRepository>, options: &SwapOptions) -> Option<String> {
+    let named_after = repository.map_or(fabric.driver, |repository| repository.name);
+    options.key.as_ref().map(|key| key.name(named_after))
+}
+
+pub(super) fn install_names(fabric: &Fabric) -> Vec<Vec<String>> {
+    fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect()
+}
+
+/// Installed packages that the swap changes or takes out.
+fn plan_installed(facts: &ImageFacts, fabric: &Fabric, userspace: Userspace, notes: &mut Vec<String>) -> Installed {
     let (architecture, packages) = (facts.image.architecture.as_str(), &facts.packages);
     let native = |package: &&Package| !package.is_foreign(architecture);
     let family: Vec<&Package> = packages.all_installed().filter(|p| is_rdma_rpm(p)).collect();
@@ -125,13 +102,31 @@ fn plan_set(facts: &ImageFacts, fabric: &Fabric, userspace: Userspace, notes: &m
     };
     // Packages of both architectures share files, so that they must be of one build, and there is only one.
     purge.extend(family.iter().filter(|package| !native(package)).map(|p| format!("{}.{}", p.name, p.architecture)));
-    Set { companions, purge, superseded: superseded.into_iter().map(str::to_owned).collect() }
+    Installed {
+        companions,
+        purge: purge.into_iter().collect(),
+        superseded: superseded.into_iter().map(str::to_owned).collect(),
+        ..Installed::default()
+    }
+}
+
+/// Files, entries and directories of a former installation.
+fn plan_leftovers(facts: &ImageFacts, userspace: Userspace, installed: &mut Installed, notes: &mut Vec<String>) {
+    let (mut files, entries) = plan_repos(facts.ofed.yum_repos.iter().chain(&facts.verbs.vendor_repos));
+    let purge = installed.purge.iter().cloned().collect();
+    let (directories, loader_configs) = plan_directories(facts, &purge, userspace, notes);
+    files.extend(loader_configs.iter().cloned());
+    let loose = facts.verbs.driver_files.iter().filter(|file| file.package.is_none());
+    files.extend(loose.map(|file| file.path.clone()));
+    installed.remove_files = files.into_iter().collect();
+    installed.remove_entries = entries;
+    installed.remove_directories = directories;
 }
 
 /// What of OFED a swap leaves in an image, a line each.
 pub(super) fn what_stays(facts: &ImageFacts, fabric: &Fabric) -> Vec<String> {
     let mut notes = Vec::new();
-    plan_set(facts, fabric, Userspace::Vendor, &mut notes);
+    plan_installed(facts, fabric, Userspace::Vendor, &mut notes);
     notes
 }
 

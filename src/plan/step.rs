@@ -1,35 +1,53 @@
-//! [`SwapPlan`] → the steps of a swap in their order, as data.
+//! One step of a swap, as data.
 //!
-//! Pure. A step is one call of a function of `templates/swap-apt.sh`, whoever makes the call: it holds no text of a
-//! Dockerfile and nothing that is quoted.
+//! A step is one call of a function of `templates/swap-*.sh` or `templates/discover*.sh`, whoever makes the call: it holds no
+//! text of a Dockerfile and nothing that is quoted.
 
-use super::{SwapPlan, WithoutOffer};
-use crate::fabric::{AptRepository, OWN_NAMES, Origin, Userspace};
+use super::WithoutOffer;
+use crate::fabric::Userspace;
 
-/// Where the package files lie during the swap.
-pub const FILES_DIRECTORY: &str = "/var/tmp/rdmaprep";
-
-/// One step of a swap in an image of Debian packages.
+/// One step. Names of packages, files and directories are as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Comes first. `architecture` is dpkg's name.
-    Prepare { architecture: String },
+    /// Comes first. `architecture` is the package manager's name, `loader_architecture` the one that `ldconfig -p` has;
+    /// `manager` is dnf or yum in an image of rpm packages.
+    Prepare { architecture: String, loader_architecture: &'static str, manager: Option<&'static str> },
+    /// Comes first in an image that nobody has looked at.
+    PrepareUnseen { architecture: String, loader_architecture: &'static str },
+    /// Refuses an image of another distribution.
+    ExpectDistro { id: String, version: String },
     /// Holds would keep these packages as they are.
     LiftHolds { packages: Vec<String> },
     /// Removes files, before the packages change.
     RemoveFiles { paths: Vec<String> },
-    /// Takes one line out of a list of sources that others share.
+    /// Takes out of a file that others share: one line of a list of sources, or one section of a `.repo` file.
     DropEntry { path: String, entry: String },
+    /// Keeps a key that the build was given, whatever its name.
+    SpareKey { path: String },
+    /// Finds and removes sources of OFED's packages and of a former swap, by the names that a swap gives its files.
+    DiscoverRepositories { names: Vec<String> },
+    /// Finds and removes driver files of no package.
+    DiscoverDriverFiles,
     /// Removes the pins of a former swap, by the names that a swap gives its files.
     ForgetPins { names: Vec<String> },
-    /// Adds the fabric's repository, and reads its index alone.
-    UseRepository { name: String, text: String, entry: String, keyring: String, key: Key, proxy: Option<String> },
+    /// Adds the fabric's apt repository, and reads its index alone.
+    UseAptRepository { name: String, text: String, entry: String, keyring: String, key: Key, proxy: Option<String> },
+    /// Adds the fabric's yum repository.
+    UseYumRepository { name: String, address: String, title: String, key: Key },
     /// Reads the indexes of the sources that the image has.
     UseImageSources { proxy: Option<String> },
-    /// Takes the package files of a directory and nothing else; `name` is given to the pins.
-    UseFiles { name: String, directory: String },
+    /// Takes the Debian package files of a directory and nothing else; `name` is given to the pins.
+    UseDebFiles { name: String, directory: &'static str },
+    /// Takes the rpm package files of a directory and nothing else; `key` is a file.
+    UseRpmFiles { directory: &'static str, key: Option<&'static str> },
+    /// Compares a package file with what was read.
+    ExpectFile { sha256: String, name: String },
+    /// Takes repositories that stand in for the image's own.
+    AskInstead { addresses: Vec<String> },
     /// Installs one package, under the first of its names that is offered.
     Take { alternatives: Vec<String> },
+    /// Installs one package, under the name that the image has, or else the last that is offered.
+    TakePresent { alternatives: Vec<String> },
     /// Changes an installed package along with the others.
     Companion { name: String, without_offer: WithoutOffer },
     /// Takes out packages that come in under another name.
@@ -42,6 +60,16 @@ pub enum Step {
     Drop { packages: Vec<String> },
     /// Lets others replace these.
     MayGo { packages: Vec<String> },
+    /// Names the packages that are built from rdma-core.
+    RdmaPackages { names: Vec<String> },
+    /// Names the providers that were packages of their own before rdma-core.
+    SplitProviders { names: Vec<String> },
+    /// Names OFED's own packages; a `*` at the end stands for any further letters.
+    OfedPackages { patterns: Vec<String> },
+    /// Finds what of the installed packages changes along or goes.
+    DiscoverPackages { userspace: Userspace },
+    /// Finds OFED's directories.
+    DiscoverDirectories,
     /// Chooses the builds, and downloads them from the fabric's repository.
     FetchFromRepository,
     /// Chooses the builds, and downloads them from the image's sources.
@@ -50,12 +78,16 @@ pub enum Step {
     Swap,
     /// Removes directories, after the packages have changed.
     RemoveDirectories { paths: Vec<String> },
-    /// Compares what is installed with the package files, and pins it.
+    /// Removes the directories that were found.
+    RemoveFoundDirectories,
+    /// Compares what is installed with what was taken; with apt, pins it.
     ProvePackages,
     /// Looks for builds of Mellanox's in the outcome.
     ProveNoMellanox,
-    /// Looks with the loader's eyes. `loader_architecture` is the name that `ldconfig -p` has for it.
-    ProveLoader { driver: String, loader_architecture: String },
+    /// Looks with the loader's eyes.
+    ProveLoader { driver: String },
+    /// Pins what was taken, for dnf and yum.
+    PinPackages,
     /// Removes driver files that have no provider.
     RemoveStrayDrivers,
     /// Comes last.
@@ -65,48 +97,81 @@ pub enum Step {
 /// How the repository's key comes into the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
-    /// Fetch it from this address.
+    /// The build fetches it from this address.
     Fetched(String),
-    /// Use the file that is already there.
+    /// A file that is already there.
     Given,
+    /// Signatures are not checked.
+    Unchecked,
 }
+
+impl Key {
+    fn word(&self) -> &str {
+        match self {
+            Key::Fetched(address) => address,
+            Key::Given => "given",
+            Key::Unchecked => UNCHECKED,
+        }
+    }
+}
+
+const UNCHECKED: &str = "unchecked";
 
 impl Step {
     /// The function of the script and its arguments, as they are.
     pub fn call(&self) -> (&'static str, Vec<String>) {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let none = Vec::new;
-        let proxy = |proxy: &Option<String>| proxy.clone().unwrap_or_default();
         match self {
-            Step::Prepare { architecture } => ("prepare", vec![architecture.clone()]),
+            Step::Prepare { architecture, loader_architecture, manager } => (
+                "prepare",
+                [architecture, *loader_architecture].into_iter().chain(*manager).map(str::to_owned).collect(),
+            ),
+            Step::PrepareUnseen { architecture, loader_architecture } => {
+                ("prepare_unseen", words(&[architecture, loader_architecture]))
+            }
+            Step::ExpectDistro { id, version } => ("expect_distro", words(&[id, version])),
             Step::LiftHolds { packages } => ("lift_holds", packages.clone()),
             Step::RemoveFiles { paths } => ("remove_files", paths.clone()),
-            Step::DropEntry { path, entry } => ("drop_entry", vec![path.clone(), entry.clone()]),
+            Step::DropEntry { path, entry } => ("drop_entry", words(&[path, entry])),
+            Step::SpareKey { path } => ("spare_key", words(&[path])),
+            Step::DiscoverRepositories { names } => ("discover_repositories", names.clone()),
+            Step::DiscoverDriverFiles => ("discover_driver_files", none()),
             Step::ForgetPins { names } => ("forget_pins", names.clone()),
-            Step::UseRepository { name, text, entry, keyring, key, proxy: by } => {
-                let key = match key {
-                    Key::Fetched(address) => address.as_str(),
-                    Key::Given => "given",
-                };
-                ("use_repository", [name.as_str(), text, entry, keyring, key, &proxy(by)].map(str::to_owned).to_vec())
+            Step::UseAptRepository { name, text, entry, keyring, key, proxy } => {
+                let proxy = proxy.as_deref().unwrap_or_default();
+                ("use_repository", words(&[name, text, entry, keyring, key.word(), proxy]))
             }
-            Step::UseImageSources { proxy: by } => ("use_image_sources", vec![proxy(by)]),
-            Step::UseFiles { name, directory } => ("use_files", vec![name.clone(), directory.clone()]),
+            Step::UseYumRepository { name, address, title, key } => {
+                ("use_repository", words(&[name, address, title, key.word()]))
+            }
+            Step::UseImageSources { proxy } => ("use_image_sources", words(&[proxy.as_deref().unwrap_or_default()])),
+            Step::UseDebFiles { name, directory } => ("use_files", words(&[name, directory])),
+            Step::UseRpmFiles { directory, key } => ("use_files", words(&[directory, key.unwrap_or(UNCHECKED)])),
+            Step::ExpectFile { sha256, name } => ("expect_file", words(&[sha256, name])),
+            Step::AskInstead { addresses } => ("ask_instead", addresses.clone()),
             Step::Take { alternatives } => ("take", alternatives.clone()),
-            Step::Companion { name, without_offer } => ("companion", vec![name.clone(), without_offer.id().to_owned()]),
+            Step::TakePresent { alternatives } => ("take_present", alternatives.clone()),
+            Step::Companion { name, without_offer } => ("companion", words(&[name, without_offer.id()])),
             Step::Renamed { packages } => ("note_renamed", packages.clone()),
             Step::Also { packages } => ("take_also", packages.clone()),
             Step::Dependencies { packages } => ("note_dependencies", packages.clone()),
             Step::Drop { packages } => ("drop_packages", packages.clone()),
             Step::MayGo { packages } => ("may_go", packages.clone()),
+            Step::RdmaPackages { names } => ("rdma_packages", names.clone()),
+            Step::SplitProviders { names } => ("split_providers", names.clone()),
+            Step::OfedPackages { patterns } => ("ofed_packages", patterns.clone()),
+            Step::DiscoverPackages { userspace } => ("discover_packages", words(&[userspace.id()])),
+            Step::DiscoverDirectories => ("discover_directories", none()),
             Step::FetchFromRepository => ("fetch_from_repository", none()),
             Step::FetchFromImageSources => ("fetch_from_image_sources", none()),
             Step::Swap => ("swap_packages", none()),
             Step::RemoveDirectories { paths } => ("remove_directories", paths.clone()),
+            Step::RemoveFoundDirectories => ("remove_found_directories", none()),
             Step::ProvePackages => ("prove_packages", none()),
             Step::ProveNoMellanox => ("prove_no_mellanox", none()),
-            Step::ProveLoader { driver, loader_architecture } => {
-                ("prove_loader", vec![driver.clone(), loader_architecture.clone()])
-            }
+            Step::ProveLoader { driver } => ("prove_loader", words(&[driver])),
+            Step::PinPackages => ("pin_packages", none()),
             Step::RemoveStrayDrivers => ("remove_stray_drivers", none()),
             Step::CleanUp => ("clean_up", none()),
         }
@@ -115,124 +180,46 @@ impl Step {
     /// Why the step is there, for whoever reads the script.
     pub fn reason(&self) -> Option<&'static str> {
         Some(match self {
-            Step::Prepare { .. } => "The swap of this image, step by step.",
+            Step::Prepare { .. } | Step::PrepareUnseen { .. } | Step::ExpectDistro { .. } => {
+                "The swap of this image, step by step."
+            }
             Step::LiftHolds { .. } => "Holds would keep the packages as they are.",
-            Step::RemoveFiles { .. } | Step::DropEntry { .. } => {
-                "What a former installation left: apt sources, keys, driver files of no package."
+            Step::RemoveFiles { .. }
+            | Step::DropEntry { .. }
+            | Step::SpareKey { .. }
+            | Step::DiscoverRepositories { .. }
+            | Step::DiscoverDriverFiles => {
+                "What a former installation left: repositories, keys, driver files of no package."
             }
-            Step::UseRepository { .. } | Step::UseImageSources { .. } | Step::UseFiles { .. } => {
-                "Where the packages come from."
+            Step::ForgetPins { .. } => "Pins of a former swap.",
+            Step::UseAptRepository { .. }
+            | Step::UseYumRepository { .. }
+            | Step::UseImageSources { .. }
+            | Step::UseDebFiles { .. }
+            | Step::UseRpmFiles { .. }
+            | Step::ExpectFile { .. }
+            | Step::AskInstead { .. } => "Where the packages come from.",
+            Step::Take { .. } | Step::TakePresent { .. } => {
+                "The packages that come in; of several names the first that is offered."
             }
-            Step::Take { .. } => "The packages that come in; of several names the first that is offered.",
             Step::Companion { .. } => "Installed packages of the same source change along.",
             Step::Renamed { .. } => "The same packages under another name.",
             Step::Also { .. } => "Further packages that were asked for.",
             Step::Dependencies { .. } => "What the others depend on.",
             Step::Drop { .. } => "Installed packages that go.",
             Step::MayGo { .. } => "Older builds, which the new packages replace.",
+            Step::RdmaPackages { .. }
+            | Step::SplitProviders { .. }
+            | Step::OfedPackages { .. }
+            | Step::DiscoverPackages { .. }
+            | Step::DiscoverDirectories => "Which of the installed packages belong to the swapped ones, or to OFED.",
             Step::FetchFromRepository | Step::FetchFromImageSources | Step::Swap => {
                 "Nothing but the packages named above may go."
             }
+            Step::RemoveDirectories { .. } | Step::RemoveFoundDirectories => "What is left of OFED's directories.",
             Step::ProvePackages | Step::ProveNoMellanox | Step::ProveLoader { .. } => "Is the outcome what was meant?",
-            Step::ForgetPins { .. } => "Pins of a former swap.",
-            Step::RemoveDirectories { .. } => "What is left of OFED's directories.",
+            Step::PinPackages => "A later update leaves these packages as they are.",
             Step::RemoveStrayDrivers | Step::CleanUp => return None,
         })
-    }
-}
-
-impl SwapPlan {
-    /// The steps of a swap in an image of Debian packages, in their order.
-    pub fn apt_steps(&self) -> Vec<Step> {
-        let mut steps = vec![Step::Prepare { architecture: self.architecture.clone() }];
-        let some = |names: &[String], step: fn(Vec<String>) -> Step| (!names.is_empty()).then(|| step(names.to_vec()));
-        steps.extend(some(&self.unhold, |packages| Step::LiftHolds { packages }));
-        steps.extend(some(&self.remove_files, |paths| Step::RemoveFiles { paths }));
-        let entries = self.remove_entries.iter().cloned();
-        steps.extend(entries.map(|(path, entry)| Step::DropEntry { path, entry }));
-        steps.push(Step::ForgetPins { names: OWN_NAMES.map(str::to_owned).to_vec() });
-        let fetch = match &self.origin {
-            Origin::Apt(repository) => {
-                steps.push(self.use_repository(repository));
-                Some(Step::FetchFromRepository)
-            }
-            Origin::Files(_) => {
-                steps.push(Step::UseFiles { name: self.driver.to_owned(), directory: FILES_DIRECTORY.to_owned() });
-                None
-            }
-            Origin::Distribution | Origin::Yum(_) | Origin::Image => {
-                steps.push(Step::UseImageSources { proxy: self.apt_proxy.clone() });
-                Some(Step::FetchFromImageSources)
-            }
-        };
-        self.note_packages(&mut steps);
-        steps.extend(fetch);
-        steps.push(Step::Swap);
-        steps.extend(some(&self.remove_directories, |paths| Step::RemoveDirectories { paths }));
-        steps.push(Step::ProvePackages);
-        if self.userspace != Userspace::Doca {
-            steps.push(Step::ProveNoMellanox);
-        }
-        let loader_architecture = if self.architecture == "arm64" { "AArch64" } else { "x86-64" }.to_owned();
-        steps.push(Step::ProveLoader { driver: self.driver.to_owned(), loader_architecture });
-        steps.extend([Step::RemoveStrayDrivers, Step::CleanUp]);
-        steps
-    }
-
-    /// Where the repository's key lies in the image.
-    pub fn keyring(&self, repository: &AptRepository) -> String {
-        let fetched = || format!("{}.asc", repository.name);
-        format!("/etc/apt/keyrings/{}", self.key_file.clone().unwrap_or_else(fetched))
-    }
-
-    fn use_repository(&self, repository: &AptRepository) -> Step {
-        let keyring = self.keyring(repository);
-        let text = format!("{} {}", repository.url, repository.suite);
-        let entry = format!("deb [arch={} signed-by={keyring}] {text} {}", self.architecture, repository.component);
-        Step::UseRepository {
-            name: repository.name.to_owned(),
-            text,
-            entry: entry.trim_end().to_owned(),
-            keyring,
-            key: match self.key_file {
-                Some(_) => Key::Given,
-                None => Key::Fetched(repository.key_url.clone()),
-            },
-            proxy: self.apt_proxy.clone(),
-        }
-    }
-
-    /// What comes and what goes.
-    fn note_packages(&self, steps: &mut Vec<Step>) {
-        steps.extend(self.install.iter().map(|names| Step::Take { alternatives: names.clone() }));
-        steps.extend(
-            self.companions.iter().map(|companion| Step::Companion {
-                name: companion.name.clone(),
-                without_offer: companion.without_offer,
-            }),
-        );
-        let mut add = |packages: &[String], step: fn(Vec<String>) -> Step| {
-            if !packages.is_empty() {
-                steps.push(step(packages.to_vec()));
-            }
-        };
-        let mut gone = self.left_without_file();
-        gone.extend(self.purge.iter().cloned());
-        if !matches!(self.origin, Origin::Files(_)) {
-            add(&self.renamed, |packages| Step::Renamed { packages });
-        }
-        add(&self.extra_packages, |packages| Step::Also { packages });
-        add(&self.dependencies, |packages| Step::Dependencies { packages });
-        add(&gone, |packages| Step::Drop { packages });
-        add(&self.superseded, |packages| Step::MayGo { packages });
-    }
-
-    /// With package files: installed packages that no file is a counterpart of and that cannot stay.
-    fn left_without_file(&self) -> Vec<String> {
-        let Origin::Files(files) = &self.origin else { return Vec::new() };
-        let is_there = |name: &String| files.names.iter().any(|file| file.split('_').next() == Some(name));
-        let companions = self.companions.iter().filter(|companion| companion.without_offer != WithoutOffer::Keep);
-        let names = companions.map(|companion| &companion.name).chain(&self.renamed);
-        names.filter(|name| !is_there(name)).cloned().collect()
     }
 }

@@ -1,13 +1,15 @@
 //! Distribution + fabric → the plan of a swap in an image that nobody can look at from here.
 //!
-//! Pure. What the facts would have told is found by the build, with `templates/discover-rpm.sh`.
+//! Pure. What the facts would have told is found by the build, with `templates/discover-*.sh`.
 
-use super::rpm::{check_rpm_options, note_trust};
-use super::{Base, PlanError, SwapOptions, SwapPlan, base_of, check_options, declared_args, plan_user};
+use super::userspace::conflicting_option;
+use super::{
+    AptSwap, Base, Change, Look, Packages, PlanError, RpmSwap, SwapOptions, SwapPlan, apt, base_of, check_options,
+    declared_args, origin_of, plan_user, rpm,
+};
 use crate::distro::Distro;
-use crate::fabric::{FABRICS, Fabric, Origin, Userspace, doca};
+use crate::fabric::{FABRICS, Fabric, Userspace, doca};
 use crate::reference::is_image_name;
-use std::collections::BTreeMap;
 
 /// What has to be said of an image that nobody looks at.
 #[derive(Debug)]
@@ -24,80 +26,139 @@ pub struct UnseenImage<'a> {
 /// Plans the swap.
 ///
 /// # Errors
-/// The distribution has no yum repository for the fabric; or an option cannot be used.
+/// The fabric has no packages for the distribution, or its package manager is not known; or an option cannot be used.
 pub fn plan_unseen(
     image: &UnseenImage<'_>,
     fabric: &'static Fabric,
     options: &SwapOptions,
 ) -> Result<SwapPlan, PlanError> {
     check_options(options)?;
-    let (distro, architecture) = (image.distro, image.architecture);
-    if !["amd64", "arm64"].contains(&architecture) {
-        return Err(PlanError::Platform { os: "linux".to_owned(), architecture: architecture.to_owned() });
+    if !["amd64", "arm64"].contains(&image.architecture) {
+        return Err(PlanError::Platform { os: "linux".to_owned(), architecture: image.architecture.to_owned() });
     }
-    let userspace = match options.userspace {
-        Some(Userspace::Keep) => return Err(PlanError::KeptUnseen),
-        Some(userspace) => {
-            fabric.check_userspace(userspace)?;
-            userspace
-        }
-        None if fabric.userspaces.contains(&Userspace::Vendor) => Userspace::Vendor,
-        None => Userspace::Inbox,
-    };
-    let is_listed = |fabric: &&Fabric| fabric.supported_rpm(distro, architecture).is_some();
-    let is_rpm = doca::is_rpm(distro) || FABRICS.iter().any(is_listed);
-    let is_vouched_for = options.repository.mirror.is_some() && options.repository.suite.is_some();
-    if !is_rpm && (!is_vouched_for || fabric.lists(distro, architecture)) {
-        let known = FABRICS.map(Fabric::known_rpm).into_iter().chain([doca::known_rpm()]);
-        return Err(PlanError::UnseenDistro {
-            distro: distro.to_string(),
-            architecture: architecture.to_owned(),
-            known: known.filter(|list| !list.is_empty()).collect::<Vec<_>>().join(", "),
-        });
+    let userspace = choose_userspace(fabric, options)?;
+    if let Some(option) = conflicting_option(userspace, options) {
+        return Err(PlanError::NotWith { option, userspace: userspace.id() });
     }
-    let repository = match userspace {
-        Userspace::Doca => {
-            Some(doca::yum_repository(Some(distro), architecture, &options.repository, !options.no_gpg_check)?)
-        }
-        Userspace::Vendor => {
-            Some(fabric.yum_repository(Some(distro), architecture, &options.repository, !options.no_gpg_check)?)
-        }
-        Userspace::Keep | Userspace::Inbox => None,
-    };
-    check_rpm_options(options)?;
     let mut notes = Vec::new();
-    note_trust(repository.as_ref(), options, &mut notes);
-    let named_after = repository.as_ref().map_or(fabric.driver, |repository| repository.name);
+    let (change, key_file) = match has_apt(image.distro, options)? {
+        true => plan_apt(image, fabric, options, userspace)?,
+        false => plan_rpm(image, fabric, options, userspace, &mut notes)?,
+    };
     Ok(SwapPlan {
         base: base(image.name)?,
         fabric_id: fabric.id,
         fabric_title: fabric.title,
         driver: fabric.driver,
-        architecture: architecture.to_owned(),
-        package_manager: "dnf",
-        key_file: options.key.as_ref().map(|key| key.name(named_after)),
-        origin: repository.map_or(Origin::Distribution, Origin::Yum),
+        architecture: image.architecture.to_owned(),
         userspace,
-        sources: BTreeMap::new(),
-        apt_proxy: None,
-        base_repos: options.base_repos.clone(),
+        change,
+        key_file,
         build_args: declared_args(options),
-        install: fabric.rpm_packages.iter().map(|name| vec![(*name).to_owned()]).collect(),
-        renamed: Vec::new(),
-        dependencies: Vec::new(),
-        companions: Vec::new(),
-        extra_packages: options.extra_packages.clone(),
-        purge: Vec::new(),
-        superseded: Vec::new(),
-        unhold: Vec::new(),
-        remove_files: Vec::new(),
-        remove_entries: Vec::new(),
-        remove_directories: Vec::new(),
         user: image.user.map_or(Ok(None), |user| plan_user(user, false))?,
         shell: None,
         notes,
-        unseen: Some(distro.clone()),
     })
+}
+
+/// The distributions that a Dockerfile can be written for without a look at the image: those that the fabric's vendor lists,
+/// and for the other userspaces those that anybody lists.
+///
+/// # Errors
+/// The userspace is not one of the fabric's, or cannot be chosen for an image that nobody looks at.
+pub fn listed_distros(
+    fabric: &'static Fabric,
+    architecture: &str,
+    options: &SwapOptions,
+) -> Result<Vec<Distro>, PlanError> {
+    let mut listed: Vec<(&str, &str)> = match choose_userspace(fabric, options)? {
+        Userspace::Vendor => fabric.listed(architecture).collect(),
+        Userspace::Doca => doca::listed().collect(),
+        Userspace::Keep | Userspace::Inbox => {
+            FABRICS.iter().flat_map(|fabric| fabric.listed(architecture)).chain(doca::listed()).collect()
+        }
+    };
+    listed.sort_unstable();
+    listed.dedup();
+    Ok(listed.into_iter().map(|(id, version)| Distro::of(id, version)).collect())
+}
+
+fn choose_userspace(fabric: &Fabric, options: &SwapOptions) -> Result<Userspace, PlanError> {
+    match options.userspace {
+        Some(Userspace::Keep) => Err(PlanError::KeptUnseen),
+        Some(userspace) => {
+            fabric.check_userspace(userspace)?;
+            Ok(userspace)
+        }
+        None if fabric.userspaces.contains(&Userspace::Vendor) => Ok(Userspace::Vendor),
+        None => Ok(Userspace::Inbox),
+    }
+}
+
+/// Whether the distribution's packages are Debian's, or else rpm's.
+fn has_apt(distro: &Distro, options: &SwapOptions) -> Result<bool, PlanError> {
+    let id = distro.id.as_str();
+    let is_in_apt = |fabric: &&Fabric| fabric.distros.iter().any(|known| known.id == id);
+    let is_in_rpm = |fabric: &&Fabric| fabric.rpm_distros.iter().any(|known| known.id == id);
+    if id == "debian" || FABRICS.iter().any(is_in_apt) {
+        return Ok(true);
+    }
+    // Whoever names mirror and directory knows what the image has; without dnf or yum the build refuses.
+    let is_vouched_for = options.repository.mirror.is_some() && options.repository.suite.is_some();
+    if is_vouched_for || doca::is_red_hat(id) || FABRICS.iter().any(is_in_rpm) {
+        return Ok(false);
+    }
+    let mut known: Vec<&str> = FABRICS.iter().flat_map(|fabric| fabric.distros).map(|known| known.id).collect();
+    known.push("debian");
+    known.extend(FABRICS.iter().flat_map(|fabric| fabric.rpm_distros).map(|known| known.id));
+    known.extend(doca::listed().map(|(id, _)| id));
+    known.sort_unstable();
+    known.dedup();
+    Err(PlanError::UnseenDistro { distro: distro.to_string(), known: known.join(", ") })
+}
+
+fn plan_apt(
+    image: &UnseenImage<'_>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+    userspace: Userspace,
+) -> Result<(Change, Option<String>), PlanError> {
+    let repository = apt::choose_repository(Some(image.distro), image.architecture, fabric, options, userspace)?;
+    apt::check_apt_options(options)?;
+    let key_file = apt::key_file(repository.as_ref(), options);
+    let install = fabric.apt_packages.iter().map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+    let swap = AptSwap {
+        origin: origin_of(repository),
+        proxy: options.apt_proxy.clone(),
+        packages: packages(install.collect(), image, options),
+        renamed: Vec::new(),
+        unhold: Vec::new(),
+    };
+    Ok((Change::Apt(swap), key_file))
+}
+
+fn plan_rpm(
+    image: &UnseenImage<'_>,
+    fabric: &'static Fabric,
+    options: &SwapOptions,
+    userspace: Userspace,
+    notes: &mut Vec<String>,
+) -> Result<(Change, Option<String>), PlanError> {
+    let repository = rpm::choose_repository(Some(image.distro), image.architecture, fabric, options, userspace)?;
+    rpm::check_rpm_options(options)?;
+    rpm::note_trust(repository.as_ref(), options, notes);
+    let key_file = rpm::key_file(fabric, repository.as_ref(), options);
+    let swap = RpmSwap {
+        origin: origin_of(repository),
+        base_repos: options.base_repos.clone(),
+        manager: None,
+        packages: packages(rpm::install_names(fabric), image, options),
+    };
+    Ok((Change::Rpm(swap), key_file))
+}
+
+fn packages(install: Vec<Vec<String>>, image: &UnseenImage<'_>, options: &SwapOptions) -> Packages {
+    Packages { install, extra_packages: options.extra_packages.clone(), image: Look::Unseen(image.distro.clone()) }
 }
 
 fn base(name: &str) -> Result<Base, PlanError> {

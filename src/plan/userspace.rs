@@ -23,8 +23,7 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
         None if !options.extra_packages.is_empty() || why_not_sound(facts, fabric).is_some() => Userspace::Inbox,
         None => Userspace::Keep,
     };
-    let choice = &options.repository;
-    let not_with = |option| {
+    if let Some(option) = conflicting_option(chosen, options) {
         let userspace = chosen.id();
         if options.userspace.is_some() {
             return Err(PlanError::NotWith { option, userspace });
@@ -36,20 +35,7 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
             _ => why_not_sound(facts, fabric).unwrap_or_default(),
         };
         let (title, known) = (fabric.title, fabric.known_userspaces());
-        Err(PlanError::NotWithDefault { option, userspace, reason, title, known })
-    };
-    match chosen {
-        Userspace::Vendor if choice.doca_version.is_some() => return not_with("--doca-version"),
-        Userspace::Keep | Userspace::Inbox if choice.mirror.is_some() => return not_with("--mirror"),
-        Userspace::Keep | Userspace::Inbox if choice.doca_version.is_some() => return not_with("--doca-version"),
-        Userspace::Keep | Userspace::Inbox if options.key.is_some() => return not_with("--key"),
-        Userspace::Keep | Userspace::Inbox | Userspace::Doca if choice.vpc => return not_with("--vpc"),
-        Userspace::Keep | Userspace::Inbox if choice.suite.is_some() => return not_with("--suite"),
-        Userspace::Keep | Userspace::Inbox if options.no_gpg_check => return not_with("--no-gpg-check"),
-        Userspace::Keep if !options.base_repos.is_empty() => return not_with("--base-repo"),
-        Userspace::Keep if !options.extra_packages.is_empty() => return not_with("--package"),
-        Userspace::Keep if options.apt_proxy.is_some() => return not_with("--apt-proxy"),
-        Userspace::Vendor | Userspace::Keep | Userspace::Inbox | Userspace::Doca => {}
+        return Err(PlanError::NotWithDefault { option, userspace, reason, title, known });
     }
     if chosen == Userspace::Keep
         && let Some(reason) = why_not_sound(facts, fabric)
@@ -57,6 +43,25 @@ pub fn choose_userspace(facts: &ImageFacts, fabric: &Fabric, options: &SwapOptio
         return Err(PlanError::NotSound(reason));
     }
     Ok(chosen)
+}
+
+/// An option that is given and does not go with a userspace.
+pub(super) fn conflicting_option(chosen: Userspace, options: &SwapOptions) -> Option<&'static str> {
+    let (choice, is_kept) = (&options.repository, chosen == Userspace::Keep);
+    let has_no_repository = matches!(chosen, Userspace::Keep | Userspace::Inbox);
+    [
+        ("--doca-version", choice.doca_version.is_some() && chosen != Userspace::Doca),
+        ("--mirror", choice.mirror.is_some() && has_no_repository),
+        ("--key", options.key.is_some() && has_no_repository),
+        ("--vpc", choice.vpc && chosen != Userspace::Vendor),
+        ("--suite", choice.suite.is_some() && has_no_repository),
+        ("--no-gpg-check", options.no_gpg_check && has_no_repository),
+        ("--base-repo", !options.base_repos.is_empty() && is_kept),
+        ("--package", !options.extra_packages.is_empty() && is_kept),
+        ("--apt-proxy", options.apt_proxy.is_some() && is_kept),
+    ]
+    .into_iter()
+    .find_map(|(option, conflicts)| conflicts.then_some(option))
 }
 
 /// Why what the image has does not drive the fabric's device. `None`: it does.

@@ -9,7 +9,7 @@ pub use offline::load_files;
 pub use recipes::{Found, all_in, all_shipped, find, find_recipe};
 
 use crate::checks::recipe::how_to_know;
-use crate::fabric::{Fabric, Origin, RepositoryChoice};
+use crate::fabric::{Fabric, RepositoryChoice};
 use crate::facts::ImageFacts;
 use crate::image::reference::Reference;
 use crate::plan::{KeyFile, SwapOptions, SwapPlan, plan_swap};
@@ -149,8 +149,8 @@ impl SwapRequest {
         for note in &plan.notes {
             tracing::warn!("{note}");
         }
-        let packages = match (&self.package_directory, &plan.origin) {
-            (Some(from), Origin::Files(files)) => plan
+        let packages = match (&self.package_directory, plan.files()) {
+            (Some(from), Some(files)) => files
                 .sources
                 .iter()
                 .map(|(name, source)| (format!("{}/{name}", files.directory), from.join(source)))

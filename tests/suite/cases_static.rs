@@ -277,10 +277,10 @@ fn a15_what_mlnxofedinstall_leaves() {
     // And the swap takes them away.
     let plan = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap();
     assert_eq!(
-        plan.remove_files,
+        plan.installed().unwrap().remove_files,
         ["/etc/apt/sources.list.d/mellanox_mlnx_ofed.list", "/etc/apt/trusted.gpg.d/mlnx.gpg"],
     );
-    assert_eq!(plan.remove_directories, ["/root/MLNX_OFED_LINUX-23.10-ubuntu22.04-x86_64"]);
+    assert_eq!(plan.installed().unwrap().remove_directories, ["/root/MLNX_OFED_LINUX-23.10-ubuntu22.04-x86_64"]);
 }
 
 #[test]

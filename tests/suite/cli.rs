@@ -38,6 +38,32 @@ fn a_name_that_is_not_one_reaches_no_dockerfile() {
     run(rdmaprep().args(["render", &archive])).expect(0).prints("\nFROM registry.example.com:5000/a/b_c:T.1\n");
 }
 
+/// Dockerfiles for images that cannot be read from here: one, or one of every distribution.
+#[test]
+fn render_without_an_image() {
+    let ran = run(rdmaprep().args(["render", "--distro", "ubuntu:22.04", "--base", "my/train:1"]));
+    ran.expect(0).prints("\nFROM my/train:1\n").prints("    expect_distro ubuntu 22.04; ");
+    let dir = tempfile::tempdir().unwrap();
+    let contexts = dir.path().join("contexts");
+    let every = ["render", "--distro", "all", "--base", "r.example.com/train:{distro}"];
+    run(rdmaprep().args(every).args(["--output", &contexts.display().to_string()])).expect(0);
+    let mut written: Vec<String> =
+        std::fs::read_dir(&contexts).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    written.sort();
+    assert!(written.len() >= 8 && written.contains(&"alinux3".to_owned()), "{written:?}");
+    for name in &written {
+        let text = std::fs::read_to_string(contexts.join(name).join("Dockerfile")).unwrap();
+        assert!(text.contains(&format!("\nFROM r.example.com/train:{name}\n")), "{text}");
+    }
+    run(rdmaprep().args(every)).expect(2).says("name the one that they go into: --output DIR");
+    for text in ["ubuntu", "ubuntu:", ":22.04"] {
+        let ran = run(rdmaprep().args(["render", "--distro", text, "--base", "my/train:1"]));
+        ran.expect(2).says("it is not a distribution and its version");
+    }
+    let ran = run(rdmaprep().args(["render", "--distro", "slackware:15.0", "--base", "my/train:1"]));
+    ran.expect(2).says("can be written for alinux, ");
+}
+
 #[test]
 fn check_of_an_archive() {
     let dir = tempfile::tempdir().unwrap();

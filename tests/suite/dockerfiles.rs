@@ -4,6 +4,7 @@ use crate::support;
 use crate::support::image_fixture;
 
 use image_fixture::Fixture;
+use rdmaprep::distro::Distro;
 use rdmaprep::dockerfile::render_dockerfile;
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::fabric::roce::ROCE;
@@ -11,7 +12,7 @@ use rdmaprep::fabric::{Fabric, RepositoryChoice, Userspace};
 use rdmaprep::facts::{Package, PackageState};
 use rdmaprep::package_file::{Form, PackageFile};
 use rdmaprep::plan::offline::OfferedFiles;
-use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, plan_swap};
+use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, UnseenImage, listed_distros, plan_swap, plan_unseen};
 
 fn dockerfile(fixture: &Fixture, options: &SwapOptions) -> String {
     let text = dockerfile_for(&ERDMA, fixture, options);
@@ -45,15 +46,19 @@ fn assert_builds_everywhere(text: &str) {
 
 /// Options of the programs that the Dockerfile starts, with the version that brought them (their changelogs). Ubuntu 18.04,
 /// the oldest release that the vendor lists, has apt 1.6.17, dpkg 1.19.0.5, coreutils 8.28 and mawk 1.3.3.
-const OPTIONS: [(&str, &str); 23] = [
+const OPTIONS: [(&str, &str); 27] = [
     ("--allow-change-held-packages", "apt 1.1"),
     ("--allow-downgrades", "apt 1.1"),
     ("--audit", "dpkg 1.1"),
     ("--control-path", "dpkg 1.15"),
     ("--force-confmiss", "dpkg 1.4"),
     ("--force-confnew", "dpkg 1.4"),
+    ("--get-selections", "dpkg 1.1"),
+    ("--no-act", "dpkg 1.1"),
     ("--no-install-recommends", "apt 0.7"),
+    ("--print-architecture", "dpkg 1.1"),
     ("--purge", "apt 0.5"),
+    ("--remove", "dpkg 1.1"),
     ("--set-selections", "dpkg 1.1"),
     ("--simulate", "apt 0.5"),
     ("-o APT::Default-Release", "apt 0.5"),
@@ -91,6 +96,8 @@ fn assert_fits_ubuntu_18_04(text: &str) {
     for (at, word) in words.iter().enumerate() {
         let option = match *word {
             "-o" if words[at + 1].contains("::") => format!("-o {}", words[at + 1].trim_end_matches("::")),
+            // Of this program, in what the build says.
+            "--user" => continue,
             word if word.starts_with("--") && word.len() > 2 => word.to_owned(),
             _ => continue,
         };
@@ -144,7 +151,7 @@ fn arm() {
         for part in [
             &format!("use_repository erdma 'http://mirrors.aliyun.com/erdma/apt/ubuntu {codename}/erdma' "),
             "[arch=arm64 ",
-            "prove_loader erdma AArch64;",
+            "prepare arm64 AArch64;",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
@@ -203,8 +210,8 @@ fn package_files() {
     let mut files = offered(&FILES);
     files.packages.extend(offered(&[("libnl-3-200", "1:3.5.0-1", "libc6"), ("unneeded", "1", "")]).packages);
     let plan = plan_swap(&fixture.facts(), None, &ERDMA, &with_files(files.clone())).unwrap();
-    assert_eq!(plan.dependencies, ["libnl-3-200"], "the image's is too old");
-    assert_eq!(plan.sources["libnl-3-200_1%3a3.5.0-1_amd64.deb"], "libnl-3-200.deb");
+    assert_eq!(plan.files().unwrap().dependencies, ["libnl-3-200"], "the image's is too old");
+    assert_eq!(plan.files().unwrap().sources["libnl-3-200_1%3a3.5.0-1_amd64.deb"], "libnl-3-200.deb");
     assert!(plan.notes.contains(&"not used: unneeded.deb: nothing needs it".to_owned()), "{:?}", plan.notes);
     assert!(plan.touches("libnl-3-200"));
     let text = dockerfile_for(&ERDMA, &fixture, &with_files(files));
@@ -266,7 +273,7 @@ fn a_package_file_with_the_other_name() {
     let mut files = FILES;
     files[3].0 = "librdmacm1t64";
     let plan = plan_swap(&fixture.facts(), None, &ERDMA, &with_files(offered(&files))).unwrap();
-    assert_eq!(plan.renamed, ["librdmacm1"]);
+    assert_eq!(support::apt_swap(&plan).renamed, ["librdmacm1"]);
     let text = render_dockerfile(&plan);
     assert!(text.contains("\n    drop_packages libibverbs-dev librdmacm1 "), "{text}");
 }
@@ -291,8 +298,10 @@ fn roce_with_docas() {
     insta::assert_snapshot!(dockerfile_for(&ROCE, &fixture, &options));
     // OFED's tools stay, since the devices are theirs; its source goes, since it would compete.
     let plan = plan_swap(&fixture.facts(), None, &ROCE, &options).unwrap();
-    assert!(plan.purge.is_empty() && plan.remove_directories.is_empty());
-    assert!(plan.remove_files.contains(&"/etc/apt/sources.list.d/mellanox_mlnx_ofed.list".to_owned()));
+    assert!(plan.installed().unwrap().purge.is_empty() && plan.installed().unwrap().remove_directories.is_empty());
+    assert!(
+        plan.installed().unwrap().remove_files.contains(&"/etc/apt/sources.list.d/mellanox_mlnx_ofed.list".to_owned())
+    );
     let facts = Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").facts();
     let notes = plan_swap(&facts, None, &ROCE, &options).unwrap().notes;
     assert!(notes.iter().any(|note| note.starts_with("the image has no ca-certificates")), "{notes:?}");
@@ -439,26 +448,26 @@ fn the_plan_follows_the_facts() {
     fixture.package("my-trainer", "1.0", "mlnx-tools");
     fixture.package("libibumad3", "39.0-1", "").set_field("libibumad3", "Source", "rdma-core");
     let plan = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap();
-    assert_eq!(plan.purge, ["mlnx-ofed-basic-user-only"]);
+    assert_eq!(plan.installed().unwrap().purge, ["mlnx-ofed-basic-user-only"]);
     assert_eq!(plan.notes, ["package mlnx-tools stays: my-trainer depends on it"]);
-    assert!(!plan.unhold.contains(&"libnccl2".to_owned()), "NVIDIA's hold on NCCL is none of ours");
+    assert!(!support::apt_swap(&plan).unhold.contains(&"libnccl2".to_owned()), "NVIDIA's hold on NCCL is none of ours");
     let without_offer: Vec<String> =
-        plan.companions.iter().map(|c| format!("{} {:?}", c.name, c.without_offer)).collect();
+        plan.installed().unwrap().companions.iter().map(|c| format!("{} {:?}", c.name, c.without_offer)).collect();
     assert_eq!(without_offer, ["libibumad3 Keep", "libibverbs-dev Remove"]);
     assert_eq!(
-        plan.remove_files,
+        plan.installed().unwrap().remove_files,
         [
             "/etc/apt/keyrings/mlnx.gpg",
             "/etc/apt/sources.list.d/mellanox_mlnx_ofed.list",
             "/etc/libibverbs.d/old.driver",
         ]
     );
-    assert_eq!(plan.remove_directories, ["/opt/mellanox"]);
+    assert_eq!(plan.installed().unwrap().remove_directories, ["/opt/mellanox"]);
     // A directory that a package has files in stays.
     let mut fixture = fixture.clone();
     fixture.owned_file("my-trainer", "opt/mellanox/lib/x.so", "ELF");
     let plan = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap();
-    assert!(plan.remove_directories.is_empty());
+    assert!(plan.installed().unwrap().remove_directories.is_empty());
     assert!(
         plan.notes.contains(&"/opt/mellanox stays: package my-trainer has files in it".to_owned()),
         "{:?}",
@@ -492,4 +501,37 @@ fn what_cannot_be_planned_is_said() {
     let secret = SwapOptions { apt_proxy: Some("http://u:s3cret@proxy:1".into()), ..options };
     let said = error(&good(), &secret).to_string();
     assert!(said.contains("http_proxy") && !said.contains("s3cret"), "{said}");
+}
+
+/// Images that nobody looked at, of every distribution that is known.
+#[test]
+fn images_that_were_not_looked_at() {
+    let render = |fabric: &'static Fabric, distro: &Distro, options: &SwapOptions| {
+        let image = UnseenImage { name: "my/train:1", distro, architecture: "amd64", user: None };
+        let text = render_dockerfile(&plan_unseen(&image, fabric, options).unwrap());
+        support::hadolint(&text);
+        text
+    };
+    let jammy = render(&ERDMA, &Distro::of("ubuntu", "22.04"), &SwapOptions::default());
+    assert_builds_everywhere(&jammy);
+    let (head, rest) = jammy.split_once("RUN set -eu; \\\n").unwrap();
+    let (_, steps) = rest.split_once("    # The swap of this image, step by step.\n").unwrap();
+    insta::assert_snapshot!("unseen_ubuntu_22_04", format!("{head}RUN [functions]\n{steps}"));
+    let inbox = SwapOptions { userspace: Some(Userspace::Inbox), ..SwapOptions::default() };
+    for (fabric, options, expected) in [
+        (&ERDMA, SwapOptions::default(), vec!["alinux 2", "alinux 3", "centos 7", "ubuntu 18.04", "ubuntu 24.04"]),
+        (&ROCE, inbox, vec!["alinux 3", "rhel 8", "ubuntu 22.04"]),
+    ] {
+        let listed = listed_distros(fabric, "amd64", &options).unwrap();
+        let names: Vec<String> = listed.iter().map(Distro::to_string).collect();
+        assert!(expected.iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+        for distro in &listed {
+            let text = render(fabric, distro, &options);
+            let (id, version) = (&distro.id, distro.version.as_deref().unwrap());
+            assert!(text.contains(&format!("    expect_distro {id} {version}; ")), "{text}");
+        }
+    }
+    let arm: Vec<String> =
+        listed_distros(&ERDMA, "arm64", &SwapOptions::default()).unwrap().iter().map(Distro::to_string).collect();
+    assert!(arm.contains(&"ubuntu 24.04".to_owned()) && !arm.contains(&"centos 7".to_owned()), "{arm:?}");
 }

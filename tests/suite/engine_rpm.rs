@@ -203,34 +203,12 @@ fn an_image_that_was_not_looked_at() {
     derive_image(&planned, &render(&[&base]));
     derive_image(&unseen, &render(&["--distro", "alinux:3", "--base", &base, "--user", "1000:1000"]));
     assert_swapped(&unseen);
-    let of = |image: &str| {
-        let user =
-            must("docker", &["image", "inspect", "-f", "{{.Config.User}} {{.Config.Cmd}} {{.Config.Env}}", image]);
-        // What differs between two builds of one Dockerfile: databases and logs.
-        let files = "cd /; find . -xdev \\( -path ./proc -o -path ./sys -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dnf \
-                     -o -path ./var/lib/rpm \\) -prune -o -type f -exec sha256sum {} + -o -type l -printf '%p %l\\n' | sort";
-        let packages = "rpm -qa --qf '%{NAME} %{EVR} %{ARCH} %{SIGMD5}\\n' | sort";
-        [user, in_container(image, files), in_container(image, packages)]
-    };
-    let (planned, built) = (of(&planned), of(&unseen));
-    assert!(planned[1].lines().count() > 1000 && planned[2].contains("libibverbs 44.1-2"), "{}", planned[2]);
-    for (one, other) in planned.iter().zip(&built) {
-        let differing: Vec<&str> = one.lines().filter(|line| !other.contains(line)).collect();
-        assert_eq!(one, other, "only in the planned one: {differing:?}");
-    }
+    // Databases and logs differ between two builds of one Dockerfile.
+    assert_same_outcome([&planned, &unseen], &["var/log", "var/cache", "var/lib/dnf", "var/lib/rpm"]);
+    let packages = |image: &str| in_container(image, "rpm -qa --qf '%{NAME} %{EVR} %{ARCH} %{SIGMD5}\\n' | sort");
+    assert_eq!(packages(&planned), packages(&unseen));
     // What it refuses: another distribution, and a package that needs OFED's build.
-    let build = |dockerfile: &str| {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("Dockerfile"), dockerfile).unwrap();
-        let output = Command::new("docker")
-            .args(["build", "-q", "--force-rm", "--network", "host", &dir.path().display().to_string()])
-            .env("DOCKER_BUILDKIT", "0")
-            .output()
-            .unwrap();
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
-    };
-    let said = build(&render(&["--distro", "centos:8", "--base", IMAGE]));
+    let said = refused_build(&render(&["--distro", "centos:8", "--base", IMAGE]));
     assert!(
         said.contains("rdmaprep[other-distribution]: this Dockerfile is for centos 8, and the base image is alinux 3"),
         "{said}"
@@ -243,7 +221,7 @@ fn an_image_that_was_not_looked_at() {
             "FROM {IMAGE}\nRUN cd /tmp && curl -fsSO {more}/my-trainer-1-1.noarch.rpm && rpm --force-debian -i my-trainer* && rm my-trainer*\n"
         ),
     );
-    let said = build(&render(&["--distro", "alinux:3", "--base", &needing]));
+    let said = refused_build(&render(&["--distro", "alinux:3", "--base", &needing]));
     assert!(said.contains("]: the swap would remove my-trainer, which is outside the RDMA set"), "{said}");
 }
 

@@ -49,9 +49,16 @@ fn the_plan_for_it() {
     facts.packages = database();
     let plan = plan_swap(&facts, None, &ERDMA, &SwapOptions::default()).unwrap();
     assert_eq!(
-        plan.install,
+        plan.packages().unwrap().install,
         [vec!["libibverbs1"], vec!["ibverbs-providers"], vec!["ibverbs-utils"], vec!["librdmacm1t64", "librdmacm1"],]
     );
-    assert_eq!(plan.companions, [Companion { name: "libibverbs-dev".into(), without_offer: WithoutOffer::Remove }]);
-    assert!(plan.purge.is_empty() && plan.unhold.is_empty() && plan.notes.is_empty());
+    assert_eq!(
+        plan.installed().unwrap().companions,
+        [Companion { name: "libibverbs-dev".into(), without_offer: WithoutOffer::Remove }]
+    );
+    assert!(
+        plan.installed().unwrap().purge.is_empty()
+            && crate::support::apt_swap(&plan).unhold.is_empty()
+            && plan.notes.is_empty()
+    );
 }

@@ -1,13 +1,17 @@
 //! The functions of templates/swap-rpm.sh on small roots, with stand-ins for the programs that they call, in each shell
 //! that an image may have as `/bin/sh`. The real programs are in engine_rpm.
 
+use super::swap_apt_script::functions;
 use crate::support::say_skipped;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/swap-rpm.sh");
-const DISCOVERY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/discover-rpm.sh");
+const DISCOVERY: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/templates/discover.sh"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/templates/discover-rpm.sh"),
+];
 const SHELLS: [&[&str]; 3] = [&["dash"], &["bash", "--posix"], &["busybox", "sh"]];
 
 /// A root directory, and programs that come before the real ones.
@@ -41,8 +45,10 @@ impl Case {
         let names = std::fs::read_dir(self.dir.path().join("bin")).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let programs: String = names.map(|name| format!("{name}() {{ {dir}/bin/{name} \"$@\"; }}\n")).collect();
+        let functions = functions(shell, &[SCRIPT, DISCOVERY[0], DISCOVERY[1]]);
         let script = format!(
-            "trap 'rm -rf \"$tmp\"' EXIT\n{programs}. {SCRIPT}\n. {DISCOVERY}\nprepare {manager} x86_64 x86-64 {dir}/root\n{steps}\n"
+            "trap 'rm -rf \"$tmp\"' EXIT\n{programs}{functions}\n\
+             prepare x86_64 x86-64 {manager} {dir}/root\n{steps}\n"
         );
         let output = Command::new(shell[0]).args(&shell[1..]).args(["-c", &script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&self.dir.path().display().to_string(), "DIR");
@@ -78,7 +84,7 @@ fn fails(files: &[(&str, &str)], programs: &[(&str, &str)], manager: &str, steps
 
 #[test]
 fn shellcheck_has_nothing_to_say() {
-    let Ok(output) = Command::new("shellcheck").args(["-s", "sh", SCRIPT, DISCOVERY]).output() else {
+    let Ok(output) = Command::new("shellcheck").args(["-s", "sh", SCRIPT]).args(DISCOVERY).output() else {
         return say_skipped("shellcheck is not installed (tests/rig/deps.sh test)");
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -146,7 +152,7 @@ END"#;
 fn a_transaction_names_exact_builds() {
     let steps = "origin=repository; repository=erdma; origin_text=http://m/\n\
         take same; take foreign new; companion later keep; companion epoch remove; companion rebuilt keep\n\
-        companion earlier keep; companion lost keep; companion pinned remove; also perftest; drop libmlx5 mft\n\
+        companion earlier keep; companion lost keep; companion pinned remove; take_also perftest; drop_packages libmlx5 mft\n\
         cat \"$tmp/family\" >> \"$tmp/removable\"; list_offers; write_transaction\n\
         cat \"$tmp/transaction\"; echo --; cat \"$tmp/wanted\"; echo --; cat \"$tmp/sought\"";
     for manager in ["dnf", "yum"] {
@@ -174,7 +180,7 @@ echo "$*" | grep -q -e '--releasever=3 .*info --showduplicates available new sam
 root=$(echo "$*" | sed 's/.*--installroot=\([^ ]*\).*/\1/'); grep -q al8 "$root/etc/dnf/vars/dist" || exit 1
 for v in 1 2 3mlnx1; do printf 'Name : same\nVersion : %s\nRelease : 1\nArchitecture : x86_64\nRepository : base\n' "$v"; done"#;
     let files = [("etc/dnf/vars/dist", "al8\n")];
-    let steps = "also new; take same; list_offers; cat \"$tmp/offers\"";
+    let steps = "take_also new; take same; list_offers; cat \"$tmp/offers\"";
     assert_eq!(prints(&files, &[("rpm", RPM), ("dnf", dnf)], "dnf", steps), "same 0: 2 1 x86_64\nsame 0: 1 1 x86_64\n");
     let expected = "rdmaprep[yum-repositories-lack-package]: none of the packages is in the yum repositories of the image: can they be reached?";
     fails(&files, &[("rpm", RPM), ("dnf", "exit 1")], "dnf", "take same; list_offers", expected);
@@ -196,7 +202,7 @@ esac"#;
     let files = [("f/new-9-1.noarch.rpm", "new"), ("f/same-1.0-1.x86_64.rpm", "same")];
     let digests = "expect_file 11507a0e2f5e69d5dfa40a62a1bd7b6ee57e6bcd85c67c9b8431b36fff21c437 new-9-1.noarch.rpm\n";
     let steps = format!(
-        "use_files \"$root/f\" unchecked; {digests}\ntake same; take new; also kept; list_offers; write_transaction; cat \"$tmp/transaction\""
+        "use_files \"$root/f\" unchecked; {digests}\ntake same; take new; take_also kept; list_offers; write_transaction; cat \"$tmp/transaction\""
     );
     let dnf = prints(&files, &[("rpm", rpm)], "dnf", &steps).replace("DIR/root/", "");
     assert_eq!(dnf, "install f/new-9-1.noarch.rpm f/same-1.0-1.x86_64.rpm\nreinstall same-0:1.0-1.x86_64\nrun\n");
@@ -250,14 +256,14 @@ fn sections_and_locks_that_go() {
         &[("etc/yum.repos.d/m.repo", repo)],
         &[],
         "dnf",
-        "remove_section /etc/yum.repos.d/m.repo 'doca_2.9[x]'; cat \"$root/etc/yum.repos.d/m.repo\"",
+        "drop_entry /etc/yum.repos.d/m.repo 'doca_2.9[x]'; cat \"$root/etc/yum.repos.d/m.repo\"",
     );
     assert_eq!(said, "[a]\nname=a\n[doca_2x9[x]]\nbaseurl=y\n");
     let dnf =
         "# rdmaprep: libibverbs 44.1-2\nlibibverbs-0:44.1-2.*\nlibibverbs-utils-0:1-1.*\n!libmlx5-1-1.*\nucx-0:1-1.*\n";
     let yum = "0:libibverbs-44.1-2.*\n0:ucx-1-1.*\n";
     let files = [("etc/dnf/plugins/versionlock.list", dnf), ("etc/yum/pluginconf.d/versionlock.list", yum)];
-    let steps = "take libibverbs; drop libmlx5; cat \"$tmp/family\" >> \"$tmp/removable\"; unlock\n\
+    let steps = "take libibverbs; drop_packages libmlx5; cat \"$tmp/family\" >> \"$tmp/removable\"; unlock\n\
         cat \"$root\"/etc/dnf/plugins/versionlock.list \"$root\"/etc/yum/pluginconf.d/versionlock.list";
     assert_eq!(prints(&files, &[], "dnf", steps), "libibverbs-utils-0:1-1.*\nucx-0:1-1.*\n0:ucx-1-1.*\n");
     let case = Case::new(&[("opt/mellanox/x", ""), ("opt/a b/x", ""), ("opt/kept", "")], &[]);
@@ -365,13 +371,13 @@ fn what_is_lost_or_left_fails() {
     let expected = "rdmaprep[requirements-unmet]: packages miss what they require";
     fails(&[], &[("rpm", &rpm("bash ucx", "Unsatisfied dependencies for ucx"))], "dnf", steps, expected);
     let expected = "rdmaprep[still-there]: package mft is still there";
-    let dropping = steps.replace(": > \"$tmp/unmet\"", "echo > \"$tmp/unmet\"; drop gone mft");
+    let dropping = steps.replace(": > \"$tmp/unmet\"", "echo > \"$tmp/unmet\"; drop_packages gone mft");
     fails(&[], &[("rpm", &rpm("bash ucx", ""))], "dnf", &dropping, expected);
     let mellanox = "case \"$*\" in *VERSION*) echo '2307mlnx47-1 libibumad' ;; *) echo perftest-1-1 ;; esac";
     let expected = "rdmaprep[still-mellanox]: still Mellanox builds: libibumad";
-    fails(&[], &[("rpm", mellanox)], "dnf", "take libibumad; also perftest; prove_no_mellanox", expected);
+    fails(&[], &[("rpm", mellanox)], "dnf", "take libibumad; take_also perftest; prove_no_mellanox", expected);
     let expected = "rdmaprep[mellanox-only]: package perftest is in no repository but Mellanox's";
-    fails(&[], &[("rpm", "echo perftest-1mlnx-1")], "dnf", "also perftest; prove_no_mellanox", expected);
+    fails(&[], &[("rpm", "echo perftest-1mlnx-1")], "dnf", "take_also perftest; prove_no_mellanox", expected);
 }
 
 #[test]
@@ -446,7 +452,7 @@ fn the_loader_finds_the_library_of_the_package() {
 #[test]
 fn pins_are_what_each_plugin_reads() {
     let rpm = "case \"$*\" in *epoch.rpm) echo 'epoch 3:1-1' ;; *free.rpm) echo 'free 1-1' ;; *) echo 'libibverbs 44.1-2' ;; esac";
-    let steps = "dependency free; printf '%s\\n' /p/libibverbs.rpm /p/free.rpm /p/epoch.rpm > \"$tmp/files\"; pin_packages\n\
+    let steps = "note_dependencies free; printf '%s\\n' /p/libibverbs.rpm /p/free.rpm /p/epoch.rpm > \"$tmp/files\"; pin_packages\n\
         cat \"$root\"/etc/*/*/versionlock.list";
     let heads = ["# rdmaprep: libibverbs 44.1-2\n", "# rdmaprep: epoch 3:1-1\n"];
     let dnf = prints(&[], &[("rpm", rpm)], "dnf", steps);
@@ -516,7 +522,7 @@ fn packages_are_found_at_build_time() {
          companion rdma-core keep\ncompanion rdma-core-devel keep\n\
          drop libibverbs.i686\ndrop mlnx-ethtool\ndrop my-ucx\ndrop libmlx5\n"
     );
-    let said = prints(&[], &[("rpm", OFED_RPM)], "dnf", &format!("also my-ucx; {}", steps("vendor")));
+    let said = prints(&[], &[("rpm", OFED_RPM)], "dnf", &format!("take_also my-ucx; {}", steps("vendor")));
     assert!(!said.contains("drop my-ucx") && said.contains("drop mlnx-ethtool"), "{said}");
     let doca = prints(&[], &[("rpm", OFED_RPM)], "dnf", &steps("doca"));
     assert!(doca.contains("\ncompanion libibumad keep\n"), "{doca}");

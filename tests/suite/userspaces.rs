@@ -107,6 +107,86 @@ fn each_ubuntu_by_its_name() {
     }
 }
 
+/// Renders with these options for an image, and without a look at it; the outcomes are the same.
+#[track_caller]
+fn assert_same_unseen(names: &mut Names, base: &str, distro: &str, options: &[&str], user: Option<&str>) {
+    let render = |which: &[&str]| {
+        run(rdmaprep().args(["render", "--target", "ecs"]).args(options).args(which)).expect(0).stdout.clone()
+    };
+    let (planned, unseen) = (names.unique("planned"), names.unique("unseen"));
+    derive_image(&planned, &render(&[base]));
+    let mut which = vec!["--distro", distro, "--base", base];
+    which.extend(user.iter().flat_map(|user| ["--user", *user]));
+    derive_image(&unseen, &render(&which));
+    assert_same_outcome([&planned, &unseen], &["var/log", "var/cache"]);
+    for image in [planned, unseen] {
+        must("docker", &["rmi", &image]);
+    }
+}
+
+/// A Dockerfile that was written without a look at the image has the outcome of the one that was planned from its facts: on
+/// two images of the rig, or on each of them (`make oracles`).
+#[test]
+fn images_that_were_not_looked_at() {
+    if !ubuntu_rig() {
+        return;
+    }
+    let (mirror, mut names) = (Mirror::start(), Names::new());
+    let by_name = ["--mirror", &mirror.address];
+    let by_suite = ["--mirror", &mirror.address, "--suite", "bookworm/erdma"];
+    let images = [
+        (BASE, "debian:12", by_suite.as_slice()),
+        ("rdmaprep-test/debian:12", "debian:12", &by_suite),
+        (OFED, "debian:12", &by_suite),
+        ("rdmaprep-test/ubuntu:18.04", "ubuntu:18.04", &by_name),
+        ("rdmaprep-test/ubuntu:20.04", "ubuntu:20.04", &by_name),
+        ("rdmaprep-test/ubuntu:22.04", "ubuntu:22.04", &by_name),
+        ("rdmaprep-test/ubuntu:24.04", "ubuntu:24.04", &by_name),
+    ];
+    for (base, distro, options) in images.into_iter().take(rounds(2) as usize) {
+        assert_same_unseen(&mut names, base, distro, options, None);
+    }
+}
+
+/// The same of an image in which much was left, whose user is not root.
+#[test]
+fn what_an_image_that_was_not_looked_at_has_left() {
+    if !ubuntu_rig() {
+        return;
+    }
+    let (mirror, mut names) = (Mirror::start(), Names::new());
+    let base = names.unique("unseen-base");
+    let steps = "printf 'deb http://127.0.0.1:1/mine x main\\ndeb [trusted=yes] https://linux.mellanox.com/public/repo ./\\n' \
+                 > /etc/apt/sources.list.d/mixed.list; echo mellanox > /etc/apt/trusted.gpg.d/mine.asc; \
+                 apt-mark hold libibverbs1 mlnx-ofed-basic-user-only; mkdir -p /usr/local/ofed/5.8 /opt/MLNX_OFED_LINUX-5.8; \
+                 touch /usr/local/ofed/5.8/x; echo /usr/local/ofed/5.8 > /etc/ld.so.conf.d/ofed.conf; \
+                 mkdir -p /etc/apt/keyrings; touch /etc/apt/keyrings/erdma.asc; \
+                 echo 'deb [signed-by=/etc/apt/keyrings/erdma.asc] http://127.0.0.1:1/erdma/apt/ubuntu x main' > /etc/apt/sources.list.d/erdma.list";
+    derive_image(
+        &base,
+        &format!("FROM rdmaprep-test/ubuntu:24.04\nRUN {steps}\nSHELL [\"/bin/bash\", \"-c\"]\nUSER 1000:1000\n"),
+    );
+    let options = ["--mirror", &mirror.address, "--package", "perftest"];
+    let shell = format!("{base}-sh");
+    // The shell is what nobody can know of it.
+    derive_image(&shell, &format!("FROM {base}\nSHELL [\"/bin/sh\", \"-c\"]\n"));
+    assert_same_unseen(&mut names, &shell, "ubuntu:24.04", &options, Some("1000:1000"));
+    must("docker", &["rmi", &shell]);
+    for (distro, base, code) in [
+        (
+            "ubuntu:22.04",
+            "rdmaprep-test/ubuntu:24.04",
+            "]: this Dockerfile is for ubuntu 22.04, and the base image is ubuntu 24.04",
+        ),
+        ("ubuntu:24.04", &base, "]: the base image does not run as root: write this Dockerfile with --user 1000"),
+        ("alinux:3", "rdmaprep-test/ubuntu:24.04", "rdmaprep[no-manager]: of package managers the base image has"),
+    ] {
+        let ran = run(rdmaprep().args(["render", "--mirror", &mirror.address, "--distro", distro, "--base", base]));
+        let said = refused_build(&ran.expect(0).stdout);
+        assert!(said.contains(code), "{distro}: {said}");
+    }
+}
+
 /// Ubuntu 24.04 has librdmacm1 under another name, and the vendor's repository may have either: OFED's librdmacm1 → the new
 /// name → the old name. Both have the same files, so one of them goes.
 #[test]

@@ -14,8 +14,17 @@ pub mod tls_registry;
 pub mod unruly_server;
 pub mod wheels;
 
+/// The change of an image of Debian packages.
+pub fn apt_swap(plan: &rdmaprep::plan::SwapPlan) -> &rdmaprep::plan::AptSwap {
+    match &plan.change {
+        rdmaprep::plan::Change::Apt(swap) => swap,
+        other => panic!("{other:?}"),
+    }
+}
+
 pub use skipping::say_skipped;
-use std::io::{BufRead, BufReader, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -218,4 +227,95 @@ pub fn derive_image(name: &str, dockerfile: &str) {
     child.stdin.take().unwrap().write_all(dockerfile.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Builds a Dockerfile that must not build, and gives what was said.
+pub fn refused_build(dockerfile: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("Dockerfile"), dockerfile).unwrap();
+    let output = Command::new("docker")
+        .args(["build", "-q", "--force-rm", "--network", "host", &dir.path().display().to_string()])
+        .env("DOCKER_BUILDKIT", "0")
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "it builds:\n{dockerfile}");
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+/// Fails if two images of one base differ in their settings, or in what the layers above the base have outside of `left_out`.
+#[track_caller]
+pub fn assert_same_outcome(images: [&str; 2], left_out: &[&str]) {
+    let settings = images.map(|image| {
+        let format = "{{.Config.User}} {{.Config.Cmd}} {{.Config.Entrypoint}} {{.Config.Env}} {{.Config.Shell}}";
+        must("docker", &["image", "inspect", "-f", format, image])
+    });
+    assert_eq!(settings[0], settings[1]);
+    let [one, other] = own_layers(images);
+    let is_compared = |path: &str| !left_out.iter().any(|left_out| path.starts_with(left_out));
+    let own = |of: &BTreeMap<String, String>| {
+        let entries = of.iter().filter(|(path, _)| is_compared(path));
+        entries.map(|(path, what)| format!("{path} {what}")).collect::<BTreeSet<_>>()
+    };
+    let [one, other] = [own(&one), own(&other)];
+    assert!(one.len() > 30, "{one:?}");
+    let only_one: Vec<_> = one.difference(&other).collect();
+    let only_other: Vec<_> = other.difference(&one).collect();
+    assert!(one == other, "only in the first: {only_one:#?}\nonly in the second: {only_other:#?}");
+}
+
+/// Path → kind, mode, owner and content of each entry in the layers that only one of two images has.
+fn own_layers(images: [&str; 2]) -> [BTreeMap<String, String>; 2] {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("images.tar");
+    must("docker", &["save", "-o", &archive.display().to_string(), images[0], images[1]]);
+    let file = |name: &str| {
+        let mut archive = tar::Archive::new(std::fs::File::open(&archive).unwrap());
+        let mut entries = archive.entries().unwrap().map(Result::unwrap);
+        let mut entry = entries.find(|entry| entry.path().unwrap() == Path::new(name)).unwrap();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        content
+    };
+    let manifest: serde_json::Value = serde_json::from_slice(&file("manifest.json")).unwrap();
+    let layers_of = |image: &str| -> Vec<String> {
+        let is_it = |entry: &&serde_json::Value| entry["RepoTags"].as_array().unwrap().iter().any(|tag| tag == image);
+        let entry = manifest.as_array().unwrap().iter().find(is_it).unwrap();
+        entry["Layers"].as_array().unwrap().iter().map(|layer| layer.as_str().unwrap().to_owned()).collect()
+    };
+    let layers = images.map(layers_of);
+    [0, 1].map(|which| {
+        let own = layers[which].iter().filter(|layer| !layers[1 - which].contains(layer));
+        let mut entries = BTreeMap::new();
+        for layer in own {
+            let content = file(layer);
+            for entry in tar::Archive::new(content.as_slice()).entries().unwrap() {
+                let mut entry = entry.unwrap();
+                let path = entry.path().unwrap().display().to_string();
+                let header = entry.header().clone();
+                let (kind, mode) = (header.entry_type(), header.mode().unwrap());
+                let owner = (header.uid().unwrap(), header.gid().unwrap());
+                let link = entry.link_name().unwrap().map(|link| link.display().to_string());
+                let mut content = Vec::new();
+                entry.read_to_end(&mut content).unwrap();
+                let digest = crc(&content);
+                entries.insert(path, format!("{kind:?} {mode:o} {owner:?} {link:?} {digest:08x}"));
+            }
+        }
+        entries
+    })
+}
+
+fn crc(content: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(content);
+    crc.sum()
+}
+
+/// The functions of these scripts as the shell gets them from a builder: one line, without comments.
+pub fn joined_functions(scripts: &[&str]) -> String {
+    let text: Vec<String> = scripts.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let run = rdmaprep::dockerfile::script::join_run(&text.join("\n"), &[":".to_owned()]);
+    let lines = run.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let joined: String = lines.map(|line| line.strip_suffix('\\').unwrap_or(line)).collect();
+    joined.strip_prefix("RUN ").unwrap().to_owned()
 }

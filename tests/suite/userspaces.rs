@@ -148,7 +148,7 @@ fn images_that_were_not_looked_at() {
     }
 }
 
-/// The same of an image in which much was left, whose user is not root.
+/// An image in which much was left, and whose user is not root, has the same outcome, too.
 #[test]
 fn what_an_image_that_was_not_looked_at_has_left() {
     if !ubuntu_rig() {

@@ -235,8 +235,8 @@ pub fn verdict_exit(verdict: Verdict) -> Exit {
 mod tests {
     use super::*;
     use crate::checks::Severity;
+    use crate::checks::image::testing::good;
     use crate::checks::run::testing::{failed, good_run, not_started, one_rank, silent};
-    use crate::checks::testing::good;
     use crate::facts::run::{Failure, Phase, StartFailure};
     use crate::policy::parse_policy;
     use crate::targets::choose_instance;

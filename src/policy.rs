@@ -237,7 +237,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::good;
+    use crate::checks::image::testing::good;
     use crate::checks::{Bar, Subject, Verdict, check_image, verdict};
     use crate::facts::{AptSource, ImageFacts};
     use crate::targets;

@@ -1,8 +1,7 @@
 //! Compares what a recipe states with an image built from it, or with a target if there is no image.
 
-use super::nccl::{CRASHES_ON_ERDMA, deciding};
-use super::registry::{Check, Judge};
-use super::{Finding, Outcome, REGISTRY, Severity};
+use super::image::consumers::{CRASHES_ON_ERDMA, deciding};
+use super::{Check, Finding, Outcome, Severity, image};
 use crate::distro::Distro;
 use crate::facts::{CudaSource, ImageFacts};
 use crate::recipe::{Fact, Kind, REGION, Recipe, StatedFact};
@@ -16,8 +15,11 @@ pub struct RecipeSubject<'a> {
     pub facts: &'a ImageFacts,
 }
 
+/// How a check judges.
+pub type Judge = fn(&RecipeSubject<'_>) -> Outcome;
+
 /// The checks of an image that was built from a recipe.
-pub static REGISTRY_OF_RECIPES: &[Check] = &[Check {
+pub static REGISTRY: &[Check<Judge>] = &[Check {
     id: "recipe-facts",
     // The image's own checks decide whether it is right; an outdated recipe does not make it wrong.
     severity: Severity::Advice,
@@ -28,18 +30,12 @@ pub static REGISTRY_OF_RECIPES: &[Check] = &[Check {
           is wrong: users of the recipe get something else.",
     remedy: "Correct the recipe's [[expect]], or pin the intended base with base.digest.",
     source: "the recipe; images/README.md describes its format",
-    run: Judge::Recipe(recipe_facts),
+    judge: recipe_facts,
 }];
 
 /// Runs the checks of an image that was built from a recipe.
 pub fn check_built(subject: &RecipeSubject<'_>, target: &Target) -> Vec<Finding> {
-    REGISTRY_OF_RECIPES
-        .iter()
-        .filter_map(|check| match check.run {
-            Judge::Recipe(run) => Some(run(subject).into_finding(check, target)),
-            Judge::Image(_) | Judge::Run(_) | Judge::Host(_) | Judge::Instance(_) => None,
-        })
-        .collect()
+    REGISTRY.iter().map(|check| (check.judge)(subject).into_finding(check, target)).collect()
 }
 
 /// The image's value of something that a recipe can state.
@@ -126,7 +122,7 @@ pub const NOT_STATED: &str = "the recipe does not say";
 /// `call` is the recipe's name on a command line.
 pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding> {
     let unknown = || Outcome::unknown(NOT_STATED).remedy(how_to_know(recipe, call, None, Some(target)));
-    let outcome = |check: &Check| match check.id {
+    let outcome = |check: &Check<image::Judge>| match check.id {
         "nccl-version" => nccl_version(recipe, target),
         "nccl-release" => nccl_release(recipe, target),
         "cuda-version" => cuda_version(recipe, target),
@@ -134,7 +130,7 @@ pub fn check_stated(recipe: &Recipe, call: &str, target: &Target) -> Vec<Finding
         "distro-listed" => distro_listed(recipe, target),
         _ => None,
     };
-    REGISTRY.iter().map(|check| outcome(check).unwrap_or_else(unknown).into_finding(check, target)).collect()
+    image::REGISTRY.iter().map(|check| outcome(check).unwrap_or_else(unknown).into_finding(check, target)).collect()
 }
 
 /// The command that shows what a recipe cannot, for a target: it checks a ready image, and builds any other. The default
@@ -250,7 +246,7 @@ fn python3(recipe: &Recipe, target: &Target) -> Option<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::good;
+    use crate::checks::image::testing::good;
     use crate::checks::{Bar, Status, Verdict, verdict};
     use crate::recipe::{parse_recipe, shipped};
     use crate::targets;
@@ -350,7 +346,7 @@ mod tests {
         for target in targets::TARGETS {
             for (name, _) in shipped::SHIPPED {
                 let findings = stated(name, target.id);
-                assert_eq!(findings.len(), REGISTRY.len());
+                assert_eq!(findings.len(), image::REGISTRY.len());
                 assert_ne!(verdict(&findings, Bar::Fail), Verdict::Pass, "{name} for {}", target.id);
                 // A pass rests on something that somebody states.
                 for finding in findings.iter().filter(|finding| finding.status == Status::Pass) {

@@ -114,7 +114,7 @@ fn explain_check(id: &str, format: TextOrJson, output: &mut Output) -> Result<Ex
         return Err(CliError::Usage(format!("there is no file and no check {id:?}\n  {}", suggest(id))));
     };
     match format {
-        TextOrJson::Text => output.write(|out, style| write_explanation(out, check, style)),
+        TextOrJson::Text => output.write(|out, style| write_explanation(out, &check, style)),
         TextOrJson::Json => output.json(&CheckEntry::new(check)),
     }
     Ok(Exit::Ok)

@@ -13,6 +13,7 @@ pub mod address;
 pub mod auth;
 pub mod build;
 mod build_run;
+mod build_start;
 mod buildkit;
 mod classic;
 pub mod config;

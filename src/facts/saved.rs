@@ -35,7 +35,7 @@ pub fn parse_saved_facts(text: &str) -> Result<ImageFacts, SavedFactsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::testing::good;
+    use crate::checks::image::testing::good;
     use serde_json::json;
 
     #[test]

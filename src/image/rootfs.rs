@@ -3,7 +3,7 @@
 //! Nothing is on disk: a file has its metadata, and its content only if the inspection requested it
 //! ([`super::layer::Harvest`]). Links are followed inside the tree, never outside.
 
-use super::scan::Scanned;
+use super::scan::{Hit, Scanned};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
@@ -262,6 +262,19 @@ impl RootFs {
     /// The kept content of a file as text; bytes that are not UTF-8 become U+FFFD.
     pub fn text(&self, path: &str) -> Option<String> {
         self.content(path).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// What was found in a binary; `None` if there is none.
+    pub fn scanned(&self, path: &str) -> Option<&Scanned> {
+        match self.get(path)? {
+            Node::File { kept: Kept::Hits(scanned), .. } => Some(scanned),
+            _ => None,
+        }
+    }
+
+    /// The markers found in a binary; `None` if there is none.
+    pub fn hits(&self, path: &str) -> Option<&[Hit]> {
+        self.scanned(path).map(|scanned| scanned.hits.as_slice())
     }
 
     /// The names in a directory, sorted; empty if the path is not a directory.

@@ -8,7 +8,6 @@
 use super::absolute;
 use super::ld_cache::{CacheEntry, parse_cache};
 use super::loader_conf::{self, ConfigDirectory};
-use super::verbs::scanned;
 use crate::facts::{ConfigFacts, LoaderAnswer, LoaderCache, LoaderDirectory, LoaderFacts};
 use crate::image::rootfs::{Node, RootFs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +197,7 @@ impl<'a> Loader<'a> {
 
     /// The SONAME of a library, if known.
     fn soname(&self, path: &str) -> Option<&str> {
-        scanned(self.fs, path)?.elf.as_ref()?.known()?.soname.as_deref()
+        self.fs.scanned(path)?.elf.as_ref()?.known()?.soname.as_deref()
     }
 
     fn in_directory(&self, directory: &str, name: &str) -> Option<String> {
@@ -212,7 +211,9 @@ impl<'a> Loader<'a> {
             _ => return None,
         }
         let real = self.fs.real_path(path)?;
-        let foreign = scanned(self.fs, &real)
+        let foreign = self
+            .fs
+            .scanned(&real)
             .and_then(|scanned| scanned.elf.as_ref())
             .is_some_and(|elf| !elf.fits(&self.architecture));
         (!foreign).then_some(real)
@@ -220,7 +221,7 @@ impl<'a> Loader<'a> {
 
     /// The search paths inside a library or program, expanded.
     fn search_paths(&self, path: &str) -> SearchPaths {
-        let Some(section) = scanned(self.fs, path).and_then(|scanned| scanned.elf.as_ref()).and_then(|elf| elf.known())
+        let Some(section) = self.fs.scanned(path).and_then(|scanned| scanned.elf.as_ref()).and_then(|elf| elf.known())
         else {
             return SearchPaths::default();
         };

@@ -3,17 +3,19 @@
 //! Each part declares which files it needs while the layers stream past ([`harvest`]), and reads them from the merged tree
 //! afterwards.
 
+mod apt;
 mod cuda;
 mod ld_cache;
 mod libraries;
 mod loader;
 mod loader_conf;
+pub mod names;
 mod nccl;
 mod nccl_settings;
-pub mod ofed;
+mod ofed;
 pub use ld_cache::{CacheEntry, CacheError, parse_cache};
+pub use names::is_ofed_name;
 pub use nccl::PROGRAMS;
-pub use ofed::is_ofed_name;
 pub mod packages;
 mod python;
 mod size;

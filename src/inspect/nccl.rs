@@ -3,7 +3,6 @@
 use super::loader::{Found, How, Loader};
 use super::packages::Owners;
 use super::survey::Survey;
-use super::verbs::{hits, scanned};
 use super::{absolute, python};
 use crate::facts::{ConfigFacts, NcclConsumer, NcclCopy, NcclKind, NetPlugin};
 use crate::image::rootfs::{Node, RootFs};
@@ -76,7 +75,7 @@ pub fn load_nccl(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: 
 /// What follows `NCCL version ` in a binary: in NCCL's own banner where there is one, which names the CUDA version that
 /// it was built for (`VERSION_STRING` in NCCL's `src/init.cc`), else in another text that has a version there.
 fn version_line<'a>(fs: &'a RootFs, path: &str) -> Option<&'a str> {
-    let hits = hits(fs, path).unwrap_or_default().iter().filter(|hit| hit.marker == Marker::NcclVersion);
+    let hits = fs.hits(path).unwrap_or_default().iter().filter(|hit| hit.marker == Marker::NcclVersion);
     // Some builds contain the format string `NCCL version %d.%d.%d`, too.
     let lines = || hits.clone().map(|hit| hit.tail.as_str()).filter(|tail| parse_nccl_version(tail).is_some());
     lines().find(|tail| nccl_built_for_cuda(tail).is_some()).or_else(|| lines().next())
@@ -90,7 +89,7 @@ fn is_linked_in(fs: &RootFs, path: &str, line: Option<&str>) -> bool {
 }
 
 fn needs_nccl(fs: &RootFs, path: &str) -> bool {
-    let section = scanned(fs, path).and_then(|scanned| scanned.elf.as_ref()?.known());
+    let section = fs.scanned(path).and_then(|scanned| scanned.elf.as_ref()?.known());
     section.is_some_and(|section| section.needed.iter().any(|name| is_nccl_name(name)))
 }
 
@@ -234,7 +233,7 @@ impl Search<'_> {
                 ..consumer(None)
             });
         }
-        let section = |path: &String| scanned(self.fs, path)?.elf.as_ref()?.known();
+        let section = |path: &String| self.fs.scanned(path)?.elf.as_ref()?.known();
         if let Some(path) = libraries.iter().find(|path| needs_nccl(self.fs, path)) {
             let soname = section(path)?.needed.iter().find(|name| is_nccl_name(name))?;
             let program = self.program_of(path);

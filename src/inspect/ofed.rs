@@ -1,22 +1,14 @@
 //! Residue of Mellanox OFED or DOCA: packages, apt sources and keys, directories, loader configuration.
 
+use super::apt::{SOURCES_DIR, SOURCES_LIST, load_sources};
 use super::loader::Loader;
+use super::names::{is_ofed_directory, is_ofed_name, parse_provider_name};
 use super::survey::Survey;
-use super::verbs::parse_provider_name;
 use super::{absolute, packages, stacks, yum};
 use crate::facts::{AptSource, ConfigFacts, OfedDirectory, OfedFacts, PackageFacts};
 use crate::image::rootfs::{Node, RootFs};
 use std::collections::BTreeSet;
 
-/// Installed under these names, a package is OFED's own, whatever its version says. Metapackages and tools of
-/// MLNX_OFED 5.x–24.x and DOCA-Host 2.x; the HPC libraries that they bring (ucx, openmpi, hcoll, sharp) are not
-/// among them: programs link to those.
-pub const PACKAGE_PREFIXES: [&str; 6] = ["mlnx-", "doca-", "ofed-", "kmod-mlnx-", "kmod-knem", "kmod-kernel-mft"];
-pub const PACKAGE_NAMES: [&str; 6] =
-    ["knem", "knem-dkms", "kernel-mft-dkms", "mft", "mft-autocomplete", "neohost-backend"];
-
-const SOURCES_LIST: &str = "etc/apt/sources.list";
-const SOURCES_DIR: &str = "etc/apt/sources.list.d";
 const KEY_DIRS: [&str; 3] = ["etc/apt/trusted.gpg.d", "etc/apt/keyrings", "usr/share/keyrings"];
 const LOADER_CONFIG_DIR: &str = "etc/ld.so.conf.d";
 
@@ -61,11 +53,6 @@ pub fn load_ofed(
     }
 }
 
-/// Whether a package of this name belongs to OFED itself.
-pub fn is_ofed_name(name: &str) -> bool {
-    PACKAGE_NAMES.contains(&name) || PACKAGE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
 fn names_ofed_directory(line: &str) -> bool {
     let line = line.split('#').next().unwrap_or_default().to_ascii_lowercase();
     line.contains("/mellanox") || line.contains("/ofed") || line.contains("mlnx_ofed")
@@ -75,31 +62,6 @@ fn names_ofed_directory(line: &str) -> bool {
 fn names_ofed_repository(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("mellanox") || text.contains("mlnx") || text.contains("/doca/")
-}
-
-/// apt sources with an entry whose path and address `is_wanted`.
-pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<AptSource> {
-    let mut paths = vec![SOURCES_LIST.to_owned()];
-    paths.extend(fs.list(SOURCES_DIR).into_iter().map(|name| format!("{SOURCES_DIR}/{name}")));
-    paths.iter().filter_map(|path| parse_source(path, &fs.text(path)?, |address| is_wanted(path, address))).collect()
-}
-
-/// Reads one apt source file, one-line or deb822 style. `None`: no entry is wanted.
-fn parse_source(path: &str, text: &str, is_wanted: impl Fn(&str) -> bool) -> Option<AptSource> {
-    let entries: Vec<String> = if path.ends_with(".sources") {
-        text.split("\n\n").map(|p| p.trim().to_owned()).filter(|p| p.contains("URIs:")).collect()
-    } else {
-        let line = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
-        text.lines().map(line).filter(|line| line.starts_with("deb")).collect()
-    };
-    let (ofed, other): (Vec<String>, Vec<String>) =
-        entries.into_iter().partition(|entry| entry.split_whitespace().filter(|w| is_address(w)).any(&is_wanted));
-    (!ofed.is_empty()).then(|| AptSource { path: absolute(path), lines: ofed, shared: !other.is_empty() })
-}
-
-/// The words of a source entry that give the repository's location; a key's path in `signed-by` is not one.
-fn is_address(word: &str) -> bool {
-    word.contains(":/") && !word.contains("signed-by=")
 }
 
 fn load_keys(fs: &RootFs, sources: &[AptSource]) -> Vec<String> {
@@ -141,27 +103,6 @@ fn load_keys(fs: &RootFs, sources: &[AptSource]) -> Vec<String> {
 
 fn contains_ignoring_case(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
-}
-
-/// Whether a file is part of an installation of OFED, DOCA or HPC-X.
-pub fn is_ofed_path(path: &str) -> bool {
-    let directories = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-    path.starts_with("opt/mellanox/")
-        || directories.split('/').any(|name| is_ofed_directory(name) || name.starts_with("hpcx"))
-}
-
-/// Names of installers and of trees that were unpacked from one: `MLNX_OFED_LINUX-23.10-…`, `mlnx-ofed-…`, `ofed`, `ofed-4.6`.
-pub fn is_ofed_directory(name: &str) -> bool {
-    // This runs for every directory, so most are not copied to lower case.
-    if !name.starts_with(['m', 'M', 'o', 'O']) {
-        return false;
-    }
-    let name = name.to_ascii_lowercase();
-    name.starts_with("mlnx_ofed")
-        || name.starts_with("mlnx-ofed-")
-        || name == "ofed"
-        || name.starts_with("ofed-")
-        || name.starts_with("ofed_")
 }
 
 fn load_directories(
@@ -223,48 +164,5 @@ fn load_directory(fs: &RootFs, loader: &Loader<'_>, packages: &PackageFacts, roo
         owners: packages::owners_below(fs, packages, root),
         verbs_files,
         loader_reason: loader.reason_to_look_below(root),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_sources() {
-        let line = "deb [signed-by=/k.gpg] http://linux.mellanox.com/public/repo/mlnx_ofed/23.10/debian12.1/x86_64 ./";
-        let source =
-            parse_source("etc/apt/sources.list.d/a.list", &format!("# deb x\n{line} # note\n"), names_ofed_repository)
-                .unwrap();
-        assert_eq!((source.lines.as_slice(), source.shared), ([line.to_owned()].as_slice(), false));
-        let both = format!("{line}\ndeb http://example.com/debian bookworm main\n");
-        assert!(parse_source("etc/apt/sources.list", &both, names_ofed_repository).unwrap().shared);
-        // A key that is named after Mellanox does not make the repository theirs.
-        let other = "deb [signed-by=/usr/share/keyrings/mellanox.gpg] http://example.com/debian bookworm main\n";
-        assert_eq!(parse_source("etc/apt/sources.list", other, names_ofed_repository), None);
-        assert_eq!(
-            parse_source("etc/apt/sources.list", "#deb http://linux.mellanox.com/x ./\n", names_ofed_repository),
-            None
-        );
-    }
-
-    #[test]
-    fn deb822_sources() {
-        let text =
-            "Types: deb\nURIs: https://linux.mellanox.com/public/repo/doca/2.9.0/ubuntu22.04/x86_64/\nSuites: ./\n";
-        let source = parse_source("etc/apt/sources.list.d/doca.sources", text, names_ofed_repository).unwrap();
-        assert!(!source.shared);
-        let both = format!("{text}\nTypes: deb\nURIs: http://example.com\nSuites: x\n");
-        assert!(parse_source("etc/apt/sources.list.d/doca.sources", &both, names_ofed_repository).unwrap().shared);
-    }
-
-    #[test]
-    fn names() {
-        for name in ["mlnx-tools", "ofed-scripts", "kmod-mlnx-ofa_kernel", "doca-ofed-userspace", "knem-dkms"] {
-            assert!(is_ofed_name(name), "{name}");
-        }
-        for name in ["openmpi", "ucx", "libibverbs1", "hcoll"] {
-            assert!(!is_ofed_name(name), "{name}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Where the bytes of an image come from: every file in exactly one class.
 
-use super::ofed::is_ofed_path;
+use super::names::is_ofed_path;
 use super::packages::for_each_owned;
 use super::survey::Survey;
 use crate::facts::{PackageFacts, PackageManager, SizeByOrigin};

@@ -2,7 +2,7 @@
 //!
 //! An image may have a million files; every further walk over them costs as much as reading a good part of the index.
 
-use super::ofed::is_ofed_directory;
+use super::names::is_ofed_directory;
 use crate::image::rootfs::{Kept, Node, RootFs};
 
 /// The directory that makes another one a conda environment.

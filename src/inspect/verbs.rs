@@ -4,13 +4,14 @@
 //! is the ABI of its own build (rdma-core `libibverbs/CMakeLists.txt`, `dynamic_driver.c`).
 
 use super::loader::Loader;
+use super::names::{is_ofed_path, parse_provider_name};
 use super::packages::Owners;
 use super::survey::Survey;
-use super::{absolute, ofed, yum};
+use super::{absolute, apt, yum};
 use crate::fabric::own_name;
 use crate::facts::{DriverFile, Provider, VerbsFacts, VerbsLibrary, VerbsPlace};
-use crate::image::rootfs::{Kept, Node, RootFs};
-use crate::image::scan::{Hit, Marker, Scanned};
+use crate::image::rootfs::{Node, RootFs};
+use crate::image::scan::Marker;
 use std::collections::BTreeMap;
 
 const DRIVER_DIR: &str = "etc/libibverbs.d";
@@ -38,12 +39,6 @@ fn file_name(path: &str) -> &str {
 fn is_library_name(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("libibverbs") else { return false };
     rest == ".so" || rest.starts_with(".so.") || (rest.starts_with('-') && rest.contains(".so"))
-}
-
-/// Splits `liberdma-rdmav34.so` into driver and ABI.
-pub fn parse_provider_name(name: &str) -> Option<(&str, u32)> {
-    let (driver, abi) = name.strip_prefix("lib")?.strip_suffix(".so")?.rsplit_once("-rdmav")?;
-    Some((driver, abi.parse().ok()?))
 }
 
 /// The driver that a `.driver` file names.
@@ -115,8 +110,8 @@ pub fn load_verbs(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners:
                 path: absolute(&path),
             })
             .collect(),
-        erdma_transport: hits(fs, DEVINFO).map(|hits| hits.iter().any(|hit| hit.marker == Marker::ErdmaTransport)),
-        vendor_sources: ofed::load_sources(fs, |path, address| {
+        erdma_transport: fs.hits(DEVINFO).map(|hits| hits.iter().any(|hit| hit.marker == Marker::ErdmaTransport)),
+        vendor_sources: apt::load_sources(fs, |path, address| {
             own_name(path).is_some() || address.contains("/erdma/apt")
         }),
         vendor_repos: yum::load_repos(fs, |repo| own_name(&repo.path).is_some() || repo.url.contains("/erdma/yum")),
@@ -130,7 +125,7 @@ fn place(survey: &Survey<'_>, path: &str, directories: &[String]) -> VerbsPlace 
         VerbsPlace::Wheel
     } else if survey.is_in_conda(path) {
         VerbsPlace::Conda
-    } else if ofed::is_ofed_path(path) {
+    } else if is_ofed_path(path) {
         VerbsPlace::Ofed
     } else if directories.iter().any(|known| known == directory) {
         VerbsPlace::System
@@ -139,21 +134,8 @@ fn place(survey: &Survey<'_>, path: &str, directories: &[String]) -> VerbsPlace 
     }
 }
 
-/// What was found in a binary; `None` if it was not found.
-pub fn scanned<'a>(fs: &'a RootFs, path: &str) -> Option<&'a Scanned> {
-    match fs.get(path)? {
-        Node::File { kept: Kept::Hits(scanned), .. } => Some(scanned),
-        _ => None,
-    }
-}
-
-/// The markers found in a binary; `None` if it does not exist.
-pub fn hits<'a>(fs: &'a RootFs, path: &str) -> Option<&'a [Hit]> {
-    scanned(fs, path).map(|scanned| scanned.hits.as_slice())
-}
-
 fn provider_abi(fs: &RootFs, path: &str) -> Option<u32> {
-    let hits = hits(fs, path)?;
+    let hits = fs.hits(path)?;
     let number = |marker: Marker| {
         hits.iter().filter(|hit| hit.marker == marker).find_map(|hit| {
             let digits: String = hit.tail.chars().take_while(char::is_ascii_digit).collect();

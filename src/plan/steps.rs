@@ -9,7 +9,7 @@ use crate::fabric::{
     AptRepository, OWN_NAMES, Origin, RDMA_CORE_PACKAGES, RDMA_RPM_PACKAGES, SPLIT_PROVIDER_RPMS, Userspace,
     YumRepository,
 };
-use crate::inspect::ofed::{PACKAGE_NAMES, PACKAGE_PREFIXES};
+use crate::inspect::names::{PACKAGE_NAMES, PACKAGE_PREFIXES};
 
 /// Where the package files lie during the swap.
 pub const FILES_DIRECTORY: &str = "/var/tmp/rdmaprep";

@@ -4,7 +4,7 @@
 //! a passed test with the warning as its output.
 
 use super::{Report, details, status_word};
-use crate::checks::{self, Finding, Status, Verdict};
+use crate::checks::{self, Finding, Status, SubjectKind, Verdict};
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use std::io::{self, Write};
 
@@ -45,11 +45,11 @@ fn test_case(report: &Report, finding: &Finding) -> TestCase {
         (Status::Pass, _) => TestCaseStatus::success(),
     };
     let mut case = TestCase::new(finding.check.as_str(), status);
-    let part = match checks::by_id(&finding.check) {
-        Some(check) if check.is_of_a_run() => "preflight.",
-        Some(check) if check.is_of_a_host() => "host.",
-        Some(check) if check.is_of_an_instance() => "instance.",
-        Some(_) | None => "",
+    let part = match checks::by_id(&finding.check).map(|check| check.subject()) {
+        Some(SubjectKind::Run) => "preflight.",
+        Some(SubjectKind::Host) => "host.",
+        Some(SubjectKind::Instance) => "instance.",
+        Some(SubjectKind::Image | SubjectKind::Recipe) | None => "",
     };
     case.set_classname(format!("rdmaprep.{part}{}", report.target));
     if let Some(warning) = warning {

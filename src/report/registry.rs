@@ -1,7 +1,7 @@
 //! The registry of checks, as `check --list` and `explain` show it.
 
 use super::Style;
-use crate::checks::{self, Check, Severity};
+use crate::checks::{self, ListedCheck, Severity, SubjectKind};
 use crate::targets::{TARGETS, Target};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct RegistryListing {
 #[derive(Debug, Serialize)]
 pub struct CheckEntry {
     #[serde(flatten)]
-    check: &'static Check,
+    check: ListedCheck,
     /// What it judges: `image`, an image by its `recipe`, the run of a `preflight`, `host`, or the requirements of an
     /// `instance` type.
     judges: &'static str,
@@ -44,19 +44,20 @@ impl Default for RegistryListing {
 }
 
 impl CheckEntry {
-    pub fn new(check: &'static Check) -> CheckEntry {
+    pub fn new(check: ListedCheck) -> CheckEntry {
         let severity_by_target = TARGETS.iter().map(|target| (target.id, check.severity_for(target))).collect();
-        CheckEntry { check, judges: judges(check), severity_by_target }
+        let judges = judges(&check);
+        CheckEntry { check, judges, severity_by_target }
     }
 }
 
-fn judges(check: &Check) -> &'static str {
-    match (check.is_of_a_run(), check.is_of_a_host()) {
-        _ if check.is_of_an_instance() => "instance",
-        _ if check.is_of_a_recipe() => "recipe",
-        (true, _) => "preflight",
-        (_, true) => "host",
-        _ => "image",
+fn judges(check: &ListedCheck) -> &'static str {
+    match check.subject() {
+        SubjectKind::Image => "image",
+        SubjectKind::Recipe => "recipe",
+        SubjectKind::Run => "preflight",
+        SubjectKind::Host => "host",
+        SubjectKind::Instance => "instance",
     }
 }
 
@@ -64,13 +65,13 @@ fn judges(check: &Check) -> &'static str {
 pub fn write_list(out: &mut dyn Write, target: &Target) -> io::Result<()> {
     for check in checks::all() {
         let severity = severity_word(check.severity_for(target));
-        writeln!(out, "{:<20} {severity:<9} {:<10} {}", check.id, judges(check), check.about)?;
+        writeln!(out, "{:<20} {severity:<9} {:<10} {}", check.id, judges(&check), check.about)?;
     }
     Ok(())
 }
 
 /// Writes everything about one check.
-pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io::Result<()> {
+pub fn write_explanation(out: &mut dyn Write, check: &ListedCheck, style: Style) -> io::Result<()> {
     let required = check.targets_with(Severity::Required);
     let advice = check.targets_with(Severity::Advice);
     let severity: Vec<String> = [(Severity::Required, required), (Severity::Advice, advice)]
@@ -78,12 +79,12 @@ pub fn write_explanation(out: &mut dyn Write, check: &Check, style: Style) -> io
         .filter(|(_, targets)| !targets.is_empty())
         .map(|(severity, targets)| format!("{} for {}", severity_word(severity), targets.join(", ")))
         .collect();
-    let judged = match judges(check) {
-        "preflight" => "the run of a preflight",
-        "host" => "the devices of a host",
-        "instance" => "an image or a run for an instance type (--instance)",
-        "recipe" => "an image that was built from a recipe",
-        _ => "an image",
+    let judged = match check.subject() {
+        SubjectKind::Image => "an image",
+        SubjectKind::Recipe => "an image that was built from a recipe",
+        SubjectKind::Run => "the run of a preflight",
+        SubjectKind::Host => "the devices of a host",
+        SubjectKind::Instance => "an image or a run for an instance type (--instance)",
     };
     writeln!(out, "{}  {}", style.bold(check.id), check.about)?;
     for (name, text) in [

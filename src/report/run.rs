@@ -1,7 +1,7 @@
 //! The run of a preflight as reports show it: its facts, and the numbers derived from them.
 
 use crate::checks::run::{average_busbw_gb_per_s, first_failure, rdma_use, say_failure, wrong_results};
-use crate::checks::{self, Bar, Finding, Verdict};
+use crate::checks::{self, Bar, Finding, SubjectKind, Verdict};
 use crate::diagnosis::Fault;
 use crate::diagnosis::{GpuDirect, RdmaUse};
 use crate::facts::run::{AgentEnding, DataType, Ending, Measured, RunFacts};
@@ -153,7 +153,7 @@ fn at_fault(findings: &[Finding], bar: Bar) -> Option<Fault> {
     let failed = findings.iter().filter(|finding| finding.weight(bar) == Verdict::Fail);
     let blamed: Vec<Option<Fault>> = failed
         .map(|finding| match checks::by_id(&finding.check) {
-            Some(check) if check.is_of_an_image() => Some(Fault::Image),
+            Some(check) if check.subject() == SubjectKind::Image => Some(Fault::Image),
             Some(_) | None => finding.blame,
         })
         .collect();

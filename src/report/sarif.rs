@@ -4,7 +4,7 @@
 //! notification, because viewers often show only results of kind `fail` (SARIF 2.1.0, 3.27.9 and 3.20.21).
 
 use super::{Report, details, status_word};
-use crate::checks::{self, Check, Finding, Severity, Status, Verdict};
+use crate::checks::{self, Finding, ListedCheck, Severity, Status, SubjectKind, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -64,15 +64,16 @@ pub fn write_sarif(out: &mut dyn Write, report: &Report) -> io::Result<()> {
 
 /// The checks that this report's findings are of; those of a run only where there was one, and
 /// those of an instance type where one was named.
-fn checks_of(report: &Report) -> Vec<&'static Check> {
-    let counts = |check: &Check| match (check.is_of_a_host(), check.is_of_a_run()) {
-        _ if check.is_of_an_instance() => report.findings.iter().any(|finding| finding.check == check.id),
-        (true, _) => report.host.is_some(),
-        (false, of_run) => report.host.is_none() && (report.run.is_some() || !of_run),
+fn checks_of(report: &Report) -> Vec<ListedCheck> {
+    let counts = |check: &ListedCheck| match check.subject() {
+        SubjectKind::Instance => report.findings.iter().any(|finding| finding.check == check.id),
+        SubjectKind::Host => report.host.is_some(),
+        SubjectKind::Run => report.host.is_none() && report.run.is_some(),
+        // It needs an image that was built from one.
+        SubjectKind::Recipe => report.host.is_none() && report.recipe.is_some() && report.image.is_some(),
+        SubjectKind::Image => report.host.is_none(),
     };
-    // A recipe's check needs an image that was built from one.
-    let is_of_a_build = report.recipe.is_some() && report.image.is_some();
-    checks::all().filter(|check| counts(check) && (is_of_a_build || !check.is_of_a_recipe())).collect()
+    checks::all().filter(counts).collect()
 }
 
 fn rules(report: &Report) -> Vec<Value> {

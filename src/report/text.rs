@@ -1,7 +1,7 @@
 //! Text for people: short when all is well, evidence and remedy when it is not. Colour never carries meaning.
 
 use super::{Report, status_word, verdict_word, visible};
-use crate::checks::{self, Bar, Finding, Status, Verdict};
+use crate::checks::{self, Bar, Finding, Status, SubjectKind, Verdict};
 use crate::diff::ImageDiff;
 use crate::facts::{ImageFacts, ImageIdentity, LoaderCache, NcclKind};
 use crate::policy::{Level, PolicyUse};
@@ -91,7 +91,7 @@ fn is_fine(finding: &Finding) -> bool {
 }
 
 fn is_of_an_instance(finding: &Finding) -> bool {
-    checks::by_id(&finding.check).is_some_and(checks::Check::is_of_an_instance)
+    checks::by_id(&finding.check).is_some_and(|check| check.subject() == SubjectKind::Instance)
 }
 
 fn write_finding(out: &mut dyn Write, finding: &Finding, style: Style) -> io::Result<()> {

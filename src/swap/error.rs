@@ -1,8 +1,7 @@
 //! Why a swap does not come to a plan.
 
-use super::recipes::hint;
 use crate::plan::PlanError;
-use crate::recipe::RecipeError;
+use crate::recipe::{RecipeError, shipped};
 use crate::remedy::Remedy;
 use crate::shell::shell_quote;
 use crate::source::SourceError;
@@ -64,4 +63,10 @@ impl Remedy for SwapError {
             }
         }
     }
+}
+
+/// Suggestions for a mistyped recipe name.
+pub(super) fn hint(name: &str) -> Option<String> {
+    let names = shipped::closest(name);
+    (!names.is_empty()).then(|| format!("did you mean {}? rdmaprep images lists them all", names.join(", ")))
 }

@@ -3,7 +3,7 @@
 //! In this order: `recipe:NAME` is a shipped recipe; the path of a `.toml` file, or of a directory with a `recipe.toml`, is a
 //! recipe; the bare name of a shipped recipe is that one, unless the daemon has an image of that name. Anything else is an image.
 
-use super::error::SwapError;
+use super::error::{SwapError, hint};
 use crate::fabric::Fabric;
 use crate::recipe::{Recipe, parse_recipe, shipped};
 use crate::source::{Client, DaemonChoice, SourceError, is_image_directory};
@@ -134,12 +134,6 @@ fn find_shipped(name: &str) -> Result<Found, SwapError> {
         Some(Err(source)) => Err(SwapError::Recipe { path: origin, source }),
         None => Err(SwapError::NotShipped { name: name.to_owned() }),
     }
-}
-
-/// Suggestions for a mistyped recipe name.
-pub(super) fn hint(name: &str) -> Option<String> {
-    let names = shipped::closest(name);
-    (!names.is_empty()).then(|| format!("did you mean {}? rdmaprep images lists them all", names.join(", ")))
 }
 
 /// Every shipped recipe, by name.

@@ -68,7 +68,7 @@ fn render_without_an_image() {
 fn check_of_an_archive() {
     let dir = tempfile::tempdir().unwrap();
     let good = write(&dir, "good.tar", &Fixture::good().archive());
-    let all = format!("PASS for pai-dlc: {} passed", rdmaprep::checks::REGISTRY.len());
+    let all = format!("PASS for pai-dlc: {} passed", rdmaprep::checks::image::REGISTRY.len());
     run(rdmaprep().args(["check", &good])).expect(0).prints(&all);
     let ofed = write(&dir, "ofed.tar", &Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").archive());
     let ran = run(rdmaprep().args(["check", &ofed]));

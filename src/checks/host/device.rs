@@ -1,7 +1,8 @@
 //! Checks of the devices as a whole: present, in the expected number and mode, with nodes that can be opened.
 
 use super::{HostSubject, Judged, count, names};
-use crate::checks::{Outcome, provider_missing};
+use crate::checks::Outcome;
+use crate::checks::finding::provider_missing;
 use crate::diagnosis::{CauseId, Fault};
 use crate::facts::devices::{Access, Hca, Transport};
 use crate::facts::run::Failure;

@@ -10,8 +10,7 @@ mod system;
 pub(super) use device::judge_nic_count;
 pub use registry::REGISTRY;
 
-use super::registry::Judge;
-use super::{Finding, Outcome};
+use super::{Check, Finding, Outcome};
 use crate::facts::devices::{DeviceFacts, Hca, HcaPort};
 use crate::targets::{ChosenInstance, Target};
 
@@ -27,19 +26,15 @@ pub struct HostSubject<'a> {
 }
 
 /// Result of a check; `Err`: the facts do not decide.
-type Judged = Result<Outcome, Outcome>;
+pub type Judged = Result<Outcome, Outcome>;
+
+/// How a check judges.
+pub type Judge = fn(&HostSubject<'_>) -> Judged;
 
 /// Runs every check of a host.
 pub fn check_host(subject: &HostSubject<'_>) -> Vec<Finding> {
-    REGISTRY
-        .iter()
-        .filter_map(|check| match check.run {
-            Judge::Host(run) => {
-                Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target))
-            }
-            Judge::Image(_) | Judge::Run(_) | Judge::Instance(_) | Judge::Recipe(_) => None,
-        })
-        .collect()
+    let judge = |check: &Check<Judge>| (check.judge)(subject).unwrap_or_else(|unknown| unknown);
+    REGISTRY.iter().map(|check| judge(check).into_finding(check, subject.target)).collect()
 }
 
 impl<'a> HostSubject<'a> {
@@ -167,7 +162,7 @@ pub mod testing {
                 for finding in findings(&load_captured(tree.root()), target, Some(3)) {
                     let is_fault = matches!(finding.status, Status::Fail | Status::Warn);
                     let is_right = match finding.blame {
-                        Some(crate::checks::Fault::Image) => false,
+                        Some(crate::diagnosis::Fault::Image) => false,
                         Some(_) => is_fault,
                         None => !is_fault,
                     };

@@ -1,11 +1,11 @@
 //! The checks of a host with their documentation, in the order of reports.
 
-use super::super::Severity::{Advice, Required};
-use super::super::registry::{Check, Judge::Host};
-use super::{device, port, system};
+use super::{Judge, device, port, system};
+use crate::checks::Check;
+use crate::checks::Severity::{Advice, Required};
 
 /// Every check of a host.
-pub static REGISTRY: &[Check] = &[
+pub static REGISTRY: &[Check<Judge>] = &[
     Check {
         id: "host-devices",
         severity: Required,
@@ -15,7 +15,7 @@ pub static REGISTRY: &[Check] = &[
         why: "Without one every job goes over TCP. Devices are recognised by PCI vendor or driver: udev may give them any name.",
         remedy: "Attach an RDMA interface to the instance; if the PCI device exists, modprobe its driver.",
         source: "Alibaba Cloud help, ACK, \"GDR on eRDMA\" (rocep26s0); NVIDIA/nccl, src/transport/net_ib.cc (No device found)",
-        run: Host(device::devices),
+        judge: device::devices,
     },
     Check {
         id: "host-nic-count",
@@ -26,7 +26,7 @@ pub static REGISTRY: &[Check] = &[
         why: "A host that lacks one has a fraction of the bandwidth, and a job whose hosts differ may hang.",
         remedy: "Attach what is missing; the type's EriQuantity is the possible number.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (devices per type); NVIDIA/nccl issue 2428",
-        run: Host(device::nic_count),
+        judge: device::nic_count,
     },
     Check {
         id: "host-driver-mode",
@@ -38,7 +38,7 @@ pub static REGISTRY: &[Check] = &[
               ibv_modify_qp. No GID index helps.",
         remedy: "Load the driver with compat_mode=Y; in ACK, preferDriver ofed or compat.",
         source: "alibaba/elastic-rdma-drivers 0.2.37, kernel/src/erdma_main.c and erdma_verbs.c; kvcache-ai/Mooncake issue 53",
-        run: Host(device::driver_mode),
+        judge: device::driver_mode,
     },
     Check {
         id: "host-ports",
@@ -50,7 +50,7 @@ pub static REGISTRY: &[Check] = &[
               slower, which is a warning.",
         remedy: "Bring the port's interface up and give it an address.",
         source: "NVIDIA/nccl, src/transport/net_ib.cc (IBV_PORT_ACTIVE)",
-        run: Host(port::states),
+        judge: port::states,
     },
     Check {
         id: "host-gid",
@@ -62,7 +62,7 @@ pub static REGISTRY: &[Check] = &[
               (status 12). From 2.21 on NCCL looks for the right one; an index that the target sets is used as is.",
         remedy: "Give the interface an IPv4 address; set NCCL_IB_GID_INDEX to the index that the finding names.",
         source: "NVIDIA/nccl 2.21.5 to 2.30.7, ncclIbGetGidIndex and ncclUpdateGidIndex; NVIDIA/nccl issues 426, 769 and 1131",
-        run: Host(port::gids),
+        judge: port::gids,
     },
     Check {
         id: "host-hca-names",
@@ -74,7 +74,7 @@ pub static REGISTRY: &[Check] = &[
               Without a filter NCCL takes the devices of other fabrics, too, which a container often cannot open.",
         remedy: "Set NCCL_IB_HCA in the job to the names that the devices have.",
         source: "Alibaba Cloud help, ACK, \"GDR on eRDMA\" (rocep26s0), and PAI, \"Use eRDMA for distributed training\"",
-        run: Host(device::hca_names),
+        judge: device::hca_names,
     },
     Check {
         id: "host-mtu",
@@ -86,7 +86,7 @@ pub static REGISTRY: &[Check] = &[
               with any other, a job computes with wrong data.",
         remedy: "Set the MTU of the interface; or NCCL_PROTO=^LL128 in the job.",
         source: "Alibaba Cloud help, ECS, \"Use eRDMA on GPU instances\", read 2026-11",
-        run: Host(port::mtu),
+        judge: port::mtu,
     },
     Check {
         id: "host-uverbs",
@@ -98,7 +98,7 @@ pub static REGISTRY: &[Check] = &[
               see different devices and may hang.",
         remedy: "docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/rdma_cm; modprobe ib_uverbs on the host.",
         source: "NVIDIA/nccl issues 451 and 2428; Alibaba Cloud help, ECS, \"Use eRDMA in a Docker container\", read 2026-11",
-        run: Host(device::uverbs),
+        judge: device::uverbs,
     },
     Check {
         id: "host-libibverbs",
@@ -109,7 +109,7 @@ pub static REGISTRY: &[Check] = &[
         why: "Programs on the host itself use it. Containers bring their own, which `rdmaprep check` judges.",
         remedy: "Install the vendor's libibverbs1 and ibverbs-providers on the host.",
         source: "linux-rdma/rdma-core, libibverbs/init.c",
-        run: Host(device::libibverbs),
+        judge: device::libibverbs,
     },
     Check {
         id: "host-memlock",
@@ -121,7 +121,7 @@ pub static REGISTRY: &[Check] = &[
               engine; that of this process is a hint.",
         remedy: "docker run --ulimit memlock=-1; LimitMEMLOCK=infinity of containerd.",
         source: "NVIDIA/nccl-tests issue 206; microsoft/mscclpp issue 335; NVIDIA/nccl issues 380 and 1129",
-        run: Host(system::memlock),
+        judge: system::memlock,
     },
     Check {
         id: "host-peer-memory",
@@ -132,7 +132,7 @@ pub static REGISTRY: &[Check] = &[
         why: "Without it every byte goes through the host's memory: RDMA works, at a fraction of the bandwidth.",
         remedy: "modprobe nvidia_peermem",
         source: "NVIDIA/nccl, src/transport/net_ib.cc (ncclIbGdrSupport); NVIDIA/nccl issues 465 and 1412",
-        run: Host(system::peer_memory),
+        judge: system::peer_memory,
     },
     Check {
         id: "host-parameters",
@@ -143,7 +143,7 @@ pub static REGISTRY: &[Check] = &[
         why: "Congestion control determines the bandwidth left when many hosts send to one.",
         remedy: "options erdma compat_mode=Y default_cc=4 in /etc/modprobe.d/erdma.conf",
         source: "Alibaba Cloud help, ECS, \"eRDMA usage\" (installer 1.5.7), read 2026-11; alibaba/elastic-rdma-drivers 0.2.37",
-        run: Host(system::parameters),
+        judge: system::parameters,
     },
     Check {
         id: "host-pkey",
@@ -154,6 +154,6 @@ pub static REGISTRY: &[Check] = &[
         why: "NCCL uses index 0 unless NCCL_IB_PKEY says otherwise; hosts in different partitions cannot talk.",
         remedy: "NCCL_IB_PKEY=INDEX, from the port's table.",
         source: "NVIDIA/nccl issue 1323; NVIDIA/nvshmem issue 82",
-        run: Host(port::pkey),
+        judge: port::pkey,
     },
 ];

@@ -2,7 +2,7 @@
 
 use super::InstanceSubject;
 use crate::checks::Outcome;
-use crate::checks::settings::{MOST_DEVICES, Set, effective};
+use crate::checks::image::settings::{MOST_DEVICES, Set, effective};
 use crate::diagnosis::Fault;
 use crate::nccl_settings::InterfaceFilter;
 
@@ -123,8 +123,8 @@ mod tests {
     use super::super::testing::findings;
     use crate::checks::Finding;
     use crate::checks::Status::*;
+    use crate::checks::image::testing::good;
     use crate::checks::run::testing::expect;
-    use crate::checks::testing::good;
     use crate::diagnosis::Fault::*;
     use crate::facts::{ImageFacts, NcclSetting};
 

@@ -13,8 +13,7 @@ pub use bandwidth::{FAIL_BELOW, WARN_BELOW};
 pub use measured::Measured;
 pub use registry::REGISTRY;
 
-use super::Finding;
-use super::registry::Judge;
+use super::{Check, Finding, Outcome};
 use crate::facts::ImageFacts;
 use crate::facts::run::RunFacts;
 use crate::targets::{ChosenInstance, Target, targets_that_list};
@@ -35,15 +34,13 @@ pub struct InstanceSubject<'a> {
     pub measured: &'a Measured,
 }
 
+/// How a check judges; `None`: there is nothing of the kind to look at.
+pub type Judge = fn(&InstanceSubject<'_>) -> Option<Outcome>;
+
 /// Runs every check of an instance type that has something to look at.
 pub fn check_instance(subject: &InstanceSubject<'_>) -> Vec<Finding> {
-    REGISTRY
-        .iter()
-        .filter_map(|check| match check.run {
-            Judge::Instance(run) => Some(run(subject)?.into_finding(check, subject.target)),
-            Judge::Image(_) | Judge::Run(_) | Judge::Host(_) | Judge::Recipe(_) => None,
-        })
-        .collect()
+    let finding = |check: &Check<Judge>| Some((check.judge)(subject)?.into_finding(check, subject.target));
+    REGISTRY.iter().filter_map(finding).collect()
 }
 
 /// The type that a report is for, with what documents say of it.
@@ -118,7 +115,7 @@ mod testing {
         let ids = |found: Vec<Finding>| found.into_iter().map(|finding| finding.check).collect::<Vec<_>>();
         let of = ("pai-dlc", "ebmgn8v.48xlarge");
         assert_eq!(ids(findings(of, None, None, &Measured::NotAsked)), ["instance-listed"]);
-        let facts = crate::checks::testing::good();
+        let facts = crate::checks::image::testing::good();
         let of_image = ["instance-listed", "instance-image", "instance-devices"];
         assert_eq!(ids(findings(of, Some(&facts), None, &Measured::NotAsked)), of_image);
         let run = crate::checks::run::testing::good_run();

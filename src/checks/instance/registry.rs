@@ -1,11 +1,11 @@
 //! The checks of an instance type with their documentation, in the order of reports.
 
-use super::super::Severity::{Advice, Required};
-use super::super::registry::{Check, Judge::Instance};
-use super::{bandwidth, image, nics};
+use super::{Judge, bandwidth, image, nics};
+use crate::checks::Check;
+use crate::checks::Severity::{Advice, Required};
 
 /// Every check that --instance adds.
-pub static REGISTRY: &[Check] = &[
+pub static REGISTRY: &[Check<Judge>] = &[
     Check {
         id: "instance-listed",
         severity: Advice,
@@ -15,7 +15,7 @@ pub static REGISTRY: &[Check] = &[
         why: "PAI mounts the NICs of listed types into a job, and says nothing about others: there a job may go over TCP.",
         remedy: "Choose a listed type: rdmaprep targets NAME",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", table of types, read 2026-11",
-        run: Instance(image::listed),
+        judge: image::listed,
     },
     Check {
         id: "instance-image",
@@ -27,7 +27,7 @@ pub static REGISTRY: &[Check] = &[
               image built on one is not recognised.",
         remedy: "Build an image from one whose CUDA is right for the type's GPUs.",
         source: "Alibaba Cloud help, ECS, page of the image egs/erdma, read 2026-11",
-        run: Instance(image::image),
+        judge: image::image,
     },
     Check {
         id: "instance-devices",
@@ -40,7 +40,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "ENV NCCL_IB_HCA=erdma",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (NICs per type), read 2026-11; NVIDIA/nccl, \
                  src/transport/net_ib.cc (NCCL_IB_HCA)",
-        run: Instance(image::devices),
+        judge: image::devices,
     },
     Check {
         id: "instance-nic-count",
@@ -52,7 +52,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "Attach what is missing; the type's EriQuantity is the possible number.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\" (NICs per type), read 2026-11; NVIDIA/nccl \
                  issue 2428",
-        run: Instance(nics::count),
+        judge: nics::count,
     },
     Check {
         id: "instance-bandwidth",
@@ -66,7 +66,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "rdmaprep devices --check on every host; then the settings that the figure was measured with.",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", result of the NCCL test, and ECS, page of the \
                  image egs/erdma, both read 2026-11",
-        run: Instance(bandwidth::bandwidth),
+        judge: bandwidth::bandwidth,
     },
     Check {
         id: "instance-line-rate",
@@ -78,6 +78,6 @@ pub static REGISTRY: &[Check] = &[
               another way, or the hosts are of another type.",
         remedy: "Look at the channels in NCCL's log, and name the right type.",
         source: "Alibaba Cloud help, ECS, instance families, read 2026-11",
-        run: Instance(bandwidth::line_rate),
+        judge: bandwidth::line_rate,
     },
 ];

@@ -323,8 +323,8 @@ pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
 mod tests {
     use super::*;
     use crate::checks::Status::*;
+    use crate::checks::image::testing::good;
     use crate::checks::run::testing::*;
-    use crate::checks::testing::good;
     use crate::diagnosis::Fault::*;
     use crate::facts::run::{LoadedLibrary, RunFacts};
 

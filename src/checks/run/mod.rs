@@ -1,6 +1,6 @@
 //! The run of a preflight → findings. As with images, a check reads facts and says what it found.
 //!
-//! [`REGISTRY`] holds every check; those of an image are in [`super::REGISTRY`].
+//! [`REGISTRY`] holds every check; those of an image are in [`super::image::REGISTRY`].
 
 mod container;
 mod cuda;
@@ -20,8 +20,7 @@ pub use rdma::rdma_use;
 pub use registry::REGISTRY;
 pub use settings::{InEffect, in_effect};
 
-use super::registry::Judge;
-use super::{Finding, Outcome};
+use super::{Check, Finding, Outcome};
 use crate::diagnosis::{Cause, CauseId};
 use crate::facts::ImageFacts;
 use crate::facts::run::{Ending, EnvironmentFacts, RunFacts};
@@ -48,17 +47,15 @@ pub struct RunOptions {
 }
 
 /// Result of a check; `Err`: the facts do not decide.
-type Judged = Result<Outcome, Outcome>;
+pub type Judged = Result<Outcome, Outcome>;
+
+/// How a check judges.
+pub type Judge = fn(&RunSubject<'_>) -> Judged;
 
 /// Runs every check of a run.
 pub fn check_run(subject: &RunSubject<'_>) -> Vec<Finding> {
-    REGISTRY
-        .iter()
-        .filter_map(|check| match check.run {
-            Judge::Run(run) => Some(run(subject).unwrap_or_else(|unknown| unknown).into_finding(check, subject.target)),
-            Judge::Image(_) | Judge::Host(_) | Judge::Instance(_) | Judge::Recipe(_) => None,
-        })
-        .collect()
+    let judge = |check: &Check<Judge>| (check.judge)(subject).unwrap_or_else(|unknown| unknown);
+    REGISTRY.iter().map(|check| judge(check).into_finding(check, subject.target)).collect()
 }
 
 impl<'a> RunSubject<'a> {
@@ -129,7 +126,7 @@ fn count(number: usize, what: &str) -> String {
 pub mod testing {
     //! A good run to break in one place.
     use super::*;
-    use crate::checks::testing::good;
+    use crate::checks::image::testing::good;
     use crate::checks::{Bar, Status, Verdict, verdict};
     use crate::diagnosis::Fault;
     pub use crate::run_fixture::*;

@@ -2,7 +2,7 @@
 
 use super::{Judged, RunSubject, count, say_line};
 use crate::checks::Outcome;
-use crate::checks::nccl::{copy_at, deciding, version_of};
+use crate::checks::image::consumers::{copy_at, deciding, version_of};
 use crate::diagnosis::{CauseId, Fault};
 use crate::facts::run::{Failure, RankFacts, RunFacts};
 use crate::versions::{NcclVersion, nccl_built_for_cuda, parse_cuda_version};

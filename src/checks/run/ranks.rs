@@ -3,7 +3,7 @@
 use super::nccl::{is_not_of_image, say_ranks, version_of_rank};
 use super::{Judged, RunSubject, container, count, cuda, say_line};
 use crate::checks::Outcome;
-use crate::checks::nccl::CRASHES_ON_ERDMA;
+use crate::checks::image::consumers::CRASHES_ON_ERDMA;
 use crate::diagnosis::{Cause, CauseId, Fault};
 use crate::facts::run::{AgentEnding, Ending, Failure, Phase, RankFailure, RunFacts};
 use crate::units::Elapsed;

@@ -1,7 +1,8 @@
 //! Checks of RDMA: devices as the container has them, whether RDMA carried the data, and GPUDirect.
 
 use super::{Judged, RunSubject, count, say_line, settings};
-use crate::checks::{Outcome, provider_missing};
+use crate::checks::Outcome;
+use crate::checks::finding::provider_missing;
 use crate::diagnosis::{CauseId, Fault, GpuDirect, RdmaUse};
 use crate::facts::rdma::RdmaDevice;
 use crate::facts::run::{EnvironmentFacts, Failure, RunFacts};

@@ -2,12 +2,12 @@
 //!
 //! The order is that of reports. Wrong data comes first: nothing else that a run shows outweighs it.
 
-use super::super::Severity::{Advice, Required};
-use super::super::registry::{Check, Judge::Run};
-use super::{container, cuda, data, limits, nccl, ranks, rdma, settings};
+use super::{Judge, container, cuda, data, limits, nccl, ranks, rdma, settings};
+use crate::checks::Check;
+use crate::checks::Severity::{Advice, Required};
 
 /// Every check of a run.
-pub static REGISTRY: &[Check] = &[
+pub static REGISTRY: &[Check<Judge>] = &[
     Check {
         id: "data-correct",
         severity: Required,
@@ -18,7 +18,7 @@ pub static REGISTRY: &[Check] = &[
               the image or the host, so the verdict is against the image until another run clears it.",
         remedy: "Run again without GPUDirect (--env NCCL_NET_GDR_LEVEL=LOC), then without P2P, then with another NCCL.",
         source: "NVIDIA/nccl-tests issues 7, 8 and 131; Mellanox/nv_peer_memory issue 38",
-        run: Run(data::data_correct),
+        judge: data::data_correct,
     },
     Check {
         id: "container-start",
@@ -30,7 +30,7 @@ pub static REGISTRY: &[Check] = &[
               the host that lacks something.",
         remedy: "Set up the NVIDIA container toolkit on the host, update its driver, or start from an image with glibc.",
         source: "NVIDIA/nvidia-docker issues 753 and 1034; NVIDIA/nvidia-container-toolkit issue 871",
-        run: Run(container::container_start),
+        judge: container::container_start,
     },
     Check {
         id: "gpu-visible",
@@ -42,7 +42,7 @@ pub static REGISTRY: &[Check] = &[
               apart.",
         remedy: "docker run --gpus all; if the GPUs are there, a newer driver on the host.",
         source: "NVIDIA/nvidia-docker issues 400, 1256 (error 803) and 1515 (error 804); rapidsai/cuml issue 5961",
-        run: Run(cuda::gpu_visible),
+        judge: cuda::gpu_visible,
     },
     Check {
         id: "cuda-library",
@@ -54,7 +54,7 @@ pub static REGISTRY: &[Check] = &[
               built into the image only with the host that it was built on.",
         remedy: "Take stubs and compat directories off the loader's path; ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         source: "NVIDIA container toolkit, \"Driver Capabilities\"; NVIDIA/nvidia-docker issue 1256",
-        run: Run(cuda::cuda_library),
+        judge: cuda::cuda_library,
     },
     Check {
         id: "driver-version",
@@ -67,7 +67,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "Update the host's GPU driver, or start from an image with an older CUDA.",
         source: "NVIDIA, \"CUDA Compatibility\", minor version compatibility, read 2026-11; Alibaba Cloud help, PAI, \"Use eRDMA \
                  for distributed training\", read 2026-11: CUDA 12.1 or later",
-        run: Run(cuda::driver_version),
+        judge: cuda::driver_version,
     },
     Check {
         id: "nccl-loaded",
@@ -79,7 +79,7 @@ pub static REGISTRY: &[Check] = &[
               version mismatch, not a failure of RDMA.",
         remedy: "Install the NCCL that the program was built for, and remove older ones from LD_LIBRARY_PATH.",
         source: "NVIDIA/nccl issue 1784; pytorch/pytorch issues 119932 and 119072; NVIDIA/nccl-tests 2.19.6, src/common.cu",
-        run: Run(nccl::nccl_loaded),
+        judge: nccl::nccl_loaded,
     },
     Check {
         id: "nccl-loaded-version",
@@ -92,7 +92,7 @@ pub static REGISTRY: &[Check] = &[
         remedy: "RUN pip install a newer nvidia-nccl-cu12, or apt-get install a newer libnccl2",
         source: "Alibaba Cloud help, PAI, \"Use eRDMA for distributed training\", read 2026-11: NCCL 2.19 or later; \
                  pytorch/pytorch issue 116977; NVIDIA/nccl issue 1320",
-        run: Run(nccl::nccl_loaded_version),
+        judge: nccl::nccl_loaded_version,
     },
     Check {
         id: "nccl-same-everywhere",
@@ -104,7 +104,7 @@ pub static REGISTRY: &[Check] = &[
               other than torch's says nothing about torch's.",
         remedy: "Give every rank the same image and LD_LIBRARY_PATH.",
         source: "NVIDIA/nccl v2.28, src/init.cc; NVIDIA/nccl issues 354 and 1171",
-        run: Run(nccl::nccl_same_everywhere),
+        judge: nccl::nccl_same_everywhere,
     },
     Check {
         id: "ranks-complete",
@@ -116,7 +116,7 @@ pub static REGISTRY: &[Check] = &[
               NCCL's last line. If nothing shows the cause, none is given.",
         remedy: "See the finding; without any line from NCCL: --env NCCL_DEBUG=INFO, --env NCCL_DEBUG_SUBSYS=ALL",
         source: "NVIDIA/nccl issues 1260, 2385 and 631; NVIDIA/nccl-tests issues 12, 15 and 117; kubeflow/mpi-operator issue 593",
-        run: Run(ranks::ranks_complete),
+        judge: ranks::ranks_complete,
     },
     Check {
         id: "rdma-used",
@@ -129,7 +129,7 @@ pub static REGISTRY: &[Check] = &[
               device. With --require-rdma anything but yes is a failure.",
         remedy: "See the finding; on one host: --force-nic",
         source: "vllm-project/vllm issue 42075; NVIDIA/nccl-tests issue 206; NVIDIA/nccl v2.30.7, src/transport/net_ib",
-        run: Run(rdma::rdma_used),
+        judge: rdma::rdma_used,
     },
     Check {
         id: "gpu-direct",
@@ -141,7 +141,7 @@ pub static REGISTRY: &[Check] = &[
               fast fabric. The presence of DMA-BUF does not prove that it was used.",
         remedy: "On the host: modprobe nvidia_peermem; or dma-buf, with a newer rdma-core and driver.",
         source: "NVIDIA/nccl issues 1412, 465 and 778; NVIDIA/nccl-tests issue 245; sgl-project/sglang issue 23143",
-        run: Run(rdma::gpu_direct),
+        judge: rdma::gpu_direct,
     },
     Check {
         id: "bandwidth",
@@ -153,7 +153,7 @@ pub static REGISTRY: &[Check] = &[
               Without it the number is reported, and the check passes.",
         remedy: "See gpu-direct, and the topology of GPUs and devices.",
         source: "NVIDIA/nccl-tests 2.19.6, NCCL_TESTS_MIN_BW; NVIDIA/nccl issues 1412 and 527",
-        run: Run(data::bandwidth),
+        judge: data::bandwidth,
     },
     Check {
         id: "rdma-devices",
@@ -165,7 +165,7 @@ pub static REGISTRY: &[Check] = &[
               provider missing from the image. Each has a different remedy, and only the last is the image's fault.",
         remedy: "See the finding.",
         source: "NVIDIA/nccl v2.30.7, src/transport/net_ib (ports that are not active are skipped); NVIDIA/nccl issue 451",
-        run: Run(rdma::rdma_devices),
+        judge: rdma::rdma_devices,
     },
     Check {
         id: "network-mode",
@@ -177,7 +177,7 @@ pub static REGISTRY: &[Check] = &[
               connections end with `ibv_modify_qp failed with error No such device`.",
         remedy: "docker run --network host",
         source: "NVIDIA/nccl issues 925 and 551; NVIDIA/nccl-tests issue 14",
-        run: Run(container::network_mode),
+        judge: container::network_mode,
     },
     Check {
         id: "memlock",
@@ -189,7 +189,7 @@ pub static REGISTRY: &[Check] = &[
               causes if there is no limit.",
         remedy: "docker run --ulimit memlock=-1 --cap-add IPC_LOCK",
         source: "NVIDIA/nccl-tests issue 206; microsoft/mscclpp issue 335; NVIDIA/nccl issues 1129 and 380",
-        run: Run(limits::memlock),
+        judge: limits::memlock,
     },
     Check {
         id: "shm-size",
@@ -200,7 +200,7 @@ pub static REGISTRY: &[Check] = &[
         why: "Docker's default is 64 MB. NCCL then cannot create its segments, or dies of a bus error.",
         remedy: "docker run --ipc host, or --shm-size 8g",
         source: "NVIDIA/nccl issues 342, 290 and 525; vllm-project/vllm issue 1710",
-        run: Run(limits::shm_size),
+        judge: limits::shm_size,
     },
     Check {
         id: "settings-in-effect",
@@ -211,6 +211,6 @@ pub static REGISTRY: &[Check] = &[
         why: "A run that overrides the image's value shows what the host can do, not what the image does on its own.",
         remedy: "ENV NAME= in the image, or remove the line from /etc/nccl.conf",
         source: "NCCL user guide, environment variables; NVIDIA/nccl v2.28, src/misc/param.cc",
-        run: Run(settings::settings_in_effect),
+        judge: settings::settings_in_effect,
     },
 ];

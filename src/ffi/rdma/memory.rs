@@ -1,7 +1,6 @@
 //! Protection domains, and memory that a device reads and writes.
 
-use super::abi::{MemoryRegion, Opaque, QpCap, QpInitAttr, number as n};
-use super::queue::{CompletionQueue, QueuePair};
+use super::abi::{MemoryRegion, Opaque, number as n};
 use super::{Errno, Verbs, pointer};
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -42,24 +41,6 @@ impl Domain<'_> {
                 Err(errno)
             }
         }
-    }
-
-    /// A queue pair of type RC, with `depth` entries on each side.
-    pub fn create_qp<'q>(&'q self, queue: &'q CompletionQueue<'_>, depth: u32) -> Result<QueuePair<'q>, Errno> {
-        let cap =
-            QpCap { max_send_wr: depth, max_recv_wr: depth, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-        let mut attributes = QpInitAttr {
-            qp_context: std::ptr::null_mut(),
-            send_cq: queue.raw.as_ptr(),
-            recv_cq: queue.raw.as_ptr(),
-            srq: std::ptr::null_mut(),
-            cap,
-            qp_type: n::QPT_RC,
-            sq_sig_all: 0,
-        };
-        // SAFETY: domain and queue are of the same context and live longer than the pair.
-        let raw = pointer(unsafe { (self.verbs.functions.create_qp)(self.raw.as_ptr(), &raw mut attributes) })?;
-        Ok(QueuePair { verbs: self.verbs, raw, made_of: PhantomData })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Completion queues, queue pairs, and batches of writes over them.
 
 use super::abi::{
-    AddressAttr, CqHead, GlobalRoute, QpAttr, QpHead, RawGid, ReceiveRequest, ScatterGather, SendRequest,
-    WorkCompletion, number as n,
+    AddressAttr, CqHead, GlobalRoute, QpAttr, QpCap, QpHead, QpInitAttr, RawGid, ReceiveRequest, ScatterGather,
+    SendRequest, WorkCompletion, number as n,
 };
-use super::memory::Region;
-use super::{Errno, Verbs, errno_error, last_errno, number};
+use super::memory::{Domain, Region};
+use super::{Errno, Verbs, errno_error, last_errno, number, pointer};
 use crate::facts::loopback::{Step, StepError};
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -78,6 +78,26 @@ pub struct QueuePair<'q> {
     pub(super) verbs: &'q Verbs,
     pub(super) raw: NonNull<QpHead>,
     pub(super) made_of: PhantomData<&'q ()>,
+}
+
+impl Domain<'_> {
+    /// A queue pair of type RC, with `depth` entries on each side.
+    pub fn create_qp<'q>(&'q self, queue: &'q CompletionQueue<'_>, depth: u32) -> Result<QueuePair<'q>, Errno> {
+        let cap =
+            QpCap { max_send_wr: depth, max_recv_wr: depth, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        let mut attributes = QpInitAttr {
+            qp_context: std::ptr::null_mut(),
+            send_cq: queue.raw.as_ptr(),
+            recv_cq: queue.raw.as_ptr(),
+            srq: std::ptr::null_mut(),
+            cap,
+            qp_type: n::QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: domain and queue are of the same context and live longer than the pair.
+        let raw = pointer(unsafe { (self.verbs.functions.create_qp)(self.raw.as_ptr(), &raw mut attributes) })?;
+        Ok(QueuePair { verbs: self.verbs, raw, made_of: PhantomData })
+    }
 }
 
 impl Drop for QueuePair<'_> {

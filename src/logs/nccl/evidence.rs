@@ -1,7 +1,6 @@
 //! What the logs of all processes add up to.
 
-use super::rank::{RankEvidence, Transport, Warnings};
-use super::rdma::is_verbs_network;
+use super::rank::{RankEvidence, Transport, Warnings, is_verbs_network};
 use crate::diagnosis::GpuDirect;
 use crate::versions::{NcclVersion, parse_nccl_version};
 use serde::{Deserialize, Serialize};

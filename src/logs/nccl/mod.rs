@@ -22,9 +22,7 @@ pub use causes::{GidEntry, Hints, KeyEntry, Limit, RdmaDeviceHint, explain_nccl_
 pub use evidence::{DeviceUse, NcclEvidence, TransportUse, VersionUse};
 pub use message::{Direction, IbDevice, IbPort, Membership, SocketInterface};
 pub use rank::{ChannelGroup, Counted, Phase, PluginState, PluginUse, RankEvidence, Transport, Warnings};
-pub use rdma::{
-    CounterReading, DeviceBytes, ExpectedBytes, Observed, RdmaReason, RdmaVerdict, is_verbs_network, judge_rdma,
-};
+pub use rdma::{CounterReading, DeviceBytes, ExpectedBytes, Observed, RdmaReason, RdmaVerdict, judge_rdma};
 pub use reader::RankLog;
 pub use room::Room;
 pub use stream::{Interleaved, Logs, MAX_PROCESSES};

@@ -34,6 +34,13 @@ pub enum Phase {
     Ended,
 }
 
+/// A network of NCCL that is ibverbs: its own `IB`, or HPC-X's `IBext`, `IBext_v8`, ….
+///
+/// `UCX` is not in it, as it may choose TCP; nor is a plugin for another fabric (`AWS Libfabric`).
+pub fn is_verbs_network(name: &str) -> bool {
+    name == "IB" || name.starts_with("IBext")
+}
+
 /// How channels go.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -6,7 +6,7 @@
 //! that its network is `Socket`. Bandwidth plays no part.
 
 use super::evidence::NcclEvidence;
-use super::rank::Transport;
+use super::rank::{Transport, is_verbs_network};
 use crate::diagnosis::{GpuDirect, RdmaUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -15,13 +15,6 @@ use std::fmt;
 /// Share of the expected bytes that counters must have risen by: some devices count payload, others whole packets, and a
 /// counter can be read a moment early.
 const ENOUGH: f64 = 0.9;
-
-/// A network of NCCL that is ibverbs: its own `IB`, or HPC-X's `IBext`, `IBext_v8`, ….
-///
-/// `UCX` is not in it, as it may choose TCP; nor is a plugin for another fabric (`AWS Libfabric`).
-pub fn is_verbs_network(name: &str) -> bool {
-    name == "IB" || name.starts_with("IBext")
-}
 
 /// Observations of a run other than its log.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -1,8 +1,8 @@
 //! Causes of a network without RDMA: devices, ports, filters, plugins.
 
 use super::{Cause, CauseId, Log, MAX_EVIDENCE, RdmaDeviceHint, cause};
+use crate::logs::nccl::rank::is_verbs_network;
 use crate::logs::nccl::rank::{PluginState, RankEvidence};
-use crate::logs::nccl::rdma::is_verbs_network;
 use crate::nccl_settings::InterfaceFilter;
 
 pub(super) fn libibverbs(log: &Log<'_>) -> Option<Cause> {

@@ -1,6 +1,8 @@
 //! Checks of libibverbs and its providers.
 
-use super::{Outcome, Subject, abbreviate, rebuild};
+use super::remedies::rebuild;
+use super::subject::{Subject, abbreviate};
+use crate::checks::Outcome;
 use crate::facts::{VerbsLibrary, VerbsPlace};
 use crate::plan::userspace::other_builds;
 use crate::shell::shell_quote;
@@ -247,7 +249,7 @@ pub fn driver_files(subject: &Subject<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use crate::checks::Status;
-    use crate::checks::testing::{finding, finding_for, good};
+    use crate::checks::image::testing::{finding, finding_for, good};
     use crate::facts::*;
 
     fn set_version(facts: &mut ImageFacts, version: &str) {

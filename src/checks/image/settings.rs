@@ -1,7 +1,8 @@
 //! Checks of the `NCCL_*` settings that an image brings along.
 
-use super::nccl::deciding;
-use super::{Outcome, Subject};
+use super::consumers::deciding;
+use super::subject::Subject;
+use crate::checks::Outcome;
 use crate::facts::{ImageFacts, NcclSetting};
 use crate::nccl_settings::{InterfaceFilter, parse_number};
 use crate::targets::Target;
@@ -10,19 +11,19 @@ use crate::versions::NcclVersion;
 /// From here on NCCL chooses the GID index itself; before, the default is 0 (NVIDIA/nccl `src/transport/net_ib.cc`).
 const CHOOSES_GID: NcclVersion = NcclVersion::new(2, 21, 0);
 /// The instance types with most devices have four; the names are `erdma_0`, `erdma_1`, … (elastic-rdma-drivers).
-pub(super) const MOST_DEVICES: u32 = 16;
+pub const MOST_DEVICES: u32 = 16;
 /// The interface that carries TCP on the vendor's instances (the PAI preset).
 const TCP_INTERFACE: &str = "eth0";
 
 /// One setting of the image.
-pub(super) enum Setting<'a> {
+pub enum Setting<'a> {
     Unset,
     Set(&'a NcclSetting),
     /// Unknown: a file that may set it was not read.
     Unknown(Outcome),
 }
 
-pub(super) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
+pub fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
     let facts = subject.facts;
     let found = facts.nccl_settings.iter().find(|setting| setting.name == name);
     match (found, facts.nccl_settings_unread.first()) {
@@ -34,13 +35,13 @@ pub(super) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
 }
 
 /// A setting's value for NCCL in a job: the target's overrides the image's.
-pub(super) enum Set {
+pub enum Set {
     Unset,
     To { value: String, from: String },
     Unknown(Outcome),
 }
 
-pub(super) fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set {
+pub fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set {
     if let Some(value) = target.nccl_preset(name) {
         return Set::To { value: value.to_owned(), from: format!("preset of {}", target.id) };
     }

@@ -1,7 +1,8 @@
 //! Checks of platform, distribution, CUDA and python3 against the target.
 
-use super::packages::install_line;
-use super::{Outcome, Subject};
+use super::remedies::install_line;
+use super::subject::Subject;
+use crate::checks::Outcome;
 use crate::versions::parse_cuda_version;
 
 pub fn image_config(subject: &Subject<'_>) -> Outcome {
@@ -94,7 +95,7 @@ pub fn python3(subject: &Subject<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use crate::checks::Status;
-    use crate::checks::testing::{finding, finding_for, good};
+    use crate::checks::image::testing::{finding, finding_for, good};
     use crate::facts::*;
 
     #[test]

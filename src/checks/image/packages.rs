@@ -1,6 +1,8 @@
 //! Checks of the package database and of OFED's residue.
 
-use super::{Outcome, Subject, abbreviate, rebuild};
+use super::remedies::{install_command, rebuild, rpm_install};
+use super::subject::{Subject, abbreviate};
+use crate::checks::Outcome;
 use crate::fabric::RDMA_RPM_PACKAGES;
 use crate::facts::{ImageFacts, Package, PackageFacts, PackageManager, PackageState};
 use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
@@ -120,28 +122,6 @@ fn rpm_consistent(packages: &PackageFacts) -> Outcome {
     Outcome::pass("every installed package has its dependencies")
 }
 
-/// The command that installs by name or by what a package provides, as the image has it.
-pub fn install_command(packages: &PackageFacts) -> &'static str {
-    match ["zypper", "dnf", "microdnf", "tdnf"].into_iter().find(|name| packages.installed(name).is_some()) {
-        Some("zypper") => "zypper --non-interactive install",
-        Some("dnf") => "dnf install -y",
-        Some("microdnf") => "microdnf install -y",
-        Some("tdnf") => "tdnf install -y",
-        _ => "yum install -y",
-    }
-}
-
-/// The line that installs a package with the same name everywhere.
-pub fn install_line(packages: &PackageFacts, name: &str) -> String {
-    match packages.manager {
-        PackageManager::DpkgStatusD => {
-            format!("start from a base image with {name}: this one has nothing to install it with")
-        }
-        manager if manager.is_rpm() => format!("RUN {} {name}", install_command(packages)),
-        _ => format!("RUN apt-get update && apt-get install -y --no-install-recommends {name}"),
-    }
-}
-
 pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.is_mellanox {
         return Outcome::skip(format!("the devices of {} work with a Mellanox build", subject.target.fabric.title));
@@ -205,12 +185,6 @@ fn rpm_swap(subject: &Subject<'_>, gone: &[&str]) -> String {
     let install = rpm_install(subject);
     let install = install.strip_prefix("RUN ").unwrap_or(&install);
     format!("RUN rpm -e --nodeps {} && {install}   # with the fabric vendor's repository", words(gone))
-}
-
-/// Installs what a job needs, by rpm's names.
-pub fn rpm_install(subject: &Subject<'_>) -> String {
-    let names = subject.target.fabric.rpm_packages.join(" ");
-    format!("RUN {} {names}", install_command(&subject.facts.packages))
 }
 
 pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
@@ -335,7 +309,7 @@ pub fn foreign_stacks(subject: &Subject<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use crate::checks::Status;
-    use crate::checks::testing::{finding, good};
+    use crate::checks::image::testing::{finding, good};
     use crate::facts::*;
 
     #[test]

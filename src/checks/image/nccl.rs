@@ -1,15 +1,13 @@
 //! Checks of the NCCL that each consumer gets, and of NCCL's network plugins.
 
-use super::packages::install_command;
+use super::consumers::{CRASHES_ON_ERDMA, Use, copy_at, deciding, uses, version_of};
+use super::remedies::install_command;
 use super::settings::{Setting, setting};
-use super::{Outcome, Subject, abbreviate};
-use crate::facts::{ImageFacts, NcclConsumer, NcclCopy, NcclKind, PackageFacts};
-use crate::inspect::PROGRAMS;
+use super::subject::{Subject, abbreviate};
+use crate::checks::Outcome;
+use crate::facts::{ImageFacts, NcclKind, PackageFacts};
 use crate::versions::{CudaVersion, NcclRequirement, NcclVersion, parse_cuda_version, parse_nccl_version};
 
-/// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
-/// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
-pub(super) const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
 /// A release that works.
 const WORKS_ON_ERDMA: NcclVersion = NcclVersion::new(2, 29, 7);
 /// First release in which `NCCL_NET_PLUGIN=none` is a keyword (NVIDIA/nccl v2.28, `src/plugin/net.cc`).
@@ -17,58 +15,6 @@ const NONE_IS_A_KEYWORD: NcclVersion = NcclVersion::new(2, 28, 0);
 
 /// Vendors of plugins for Mellanox devices (NVIDIA's HPC-X and Spectrum-X), as `inspect` names them.
 const MELLANOX_PLUGINS: [&str; 2] = ["hpcx", "spcx"];
-
-/// A consumer, its copy and the copy's version.
-pub(super) struct Use<'a> {
-    pub consumer: &'a NcclConsumer,
-    copy: Option<&'a NcclCopy>,
-    pub version: Option<NcclVersion>,
-}
-
-pub(super) fn copy_at<'a>(facts: &'a ImageFacts, path: Option<&str>) -> Option<&'a NcclCopy> {
-    facts.nccl.iter().find(|copy| Some(copy.path.as_str()) == path)
-}
-
-pub(super) fn version_of(copy: &NcclCopy) -> Option<NcclVersion> {
-    copy.version.as_deref().and_then(parse_nccl_version)
-}
-
-fn uses(facts: &ImageFacts) -> Vec<Use<'_>> {
-    facts
-        .nccl_consumers
-        .iter()
-        .map(|consumer| {
-            let copy = copy_at(facts, consumer.path.as_deref());
-            Use { consumer, copy, version: copy.and_then(version_of) }
-        })
-        .collect()
-}
-
-impl Use<'_> {
-    fn is_torch(&self) -> bool {
-        !matches!(self.consumer.name.as_str(), PROGRAMS | "vllm")
-    }
-
-    fn say(&self) -> String {
-        let name = &self.consumer.name;
-        match (&self.consumer.path, self.version) {
-            (None, _) => format!("no NCCL for {name}"),
-            (Some(path), Some(version)) => format!("NCCL {version} for {name} ({path})"),
-            (Some(path), None) => format!("NCCL of unknown version for {name} ({path})"),
-        }
-    }
-}
-
-/// The consumers whose copy decides: every torch; without one, programs in general; else any with a copy.
-pub(super) fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
-    let (torch, others): (Vec<_>, Vec<_>) = uses(facts).into_iter().partition(Use::is_torch);
-    if !torch.is_empty() {
-        return torch;
-    }
-    let (programs, others): (Vec<_>, Vec<_>) =
-        others.into_iter().filter(|used| used.consumer.path.is_some()).partition(|u| u.consumer.name == PROGRAMS);
-    if programs.is_empty() { others } else { programs }
-}
 
 pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
     let Some(minimum) = &subject.target.minimum_nccl else {

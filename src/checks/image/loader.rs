@@ -1,6 +1,7 @@
 //! Checks of the dynamic loader's cache and of the driver libraries that it could find in the image.
 
-use super::{Outcome, Subject, abbreviate};
+use super::subject::{Subject, abbreviate};
+use crate::checks::Outcome;
 use crate::facts::{DriverLibraryKind, LoaderCache};
 
 pub fn loader_cache(subject: &Subject<'_>) -> Outcome {

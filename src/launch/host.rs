@@ -12,6 +12,7 @@ use crate::sysfs::{Tree, nvidia, rdma};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use yaml_rust2::{Yaml, YamlLoader};
 
 /// The resources of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -245,8 +246,7 @@ fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Ve
     for directory in directories {
         let directory = directory.as_ref();
         for name in tree.list(directory) {
-            let is_json = name.ends_with(".json");
-            if !is_json && !name.ends_with(".yaml") && !name.ends_with(".yml") {
+            if ![".json", ".yaml", ".yml"].iter().any(|ending| name.ends_with(ending)) {
                 continue;
             }
             let file = format!("{directory}/{name}");
@@ -254,8 +254,7 @@ fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Ve
                 problems.push(format!("{file} cannot be read"));
                 continue;
             };
-            let specification = if is_json { parse_cdi_json(&text) } else { parse_cdi_yaml(&text) };
-            let Some((kind, names)) = specification else {
+            let Some((kind, names)) = parse_cdi(&text) else {
                 problems.push(format!("{file} is not a CDI specification"));
                 continue;
             };
@@ -268,48 +267,13 @@ fn load_cdi<D: AsRef<str>>(tree: &Tree<'_>, directories: &[D], problems: &mut Ve
     devices
 }
 
-/// Kind and names of the devices.
-fn parse_cdi_json(text: &str) -> Option<(String, Vec<String>)> {
-    let specification: serde_json::Value = serde_json::from_str(text).ok()?;
-    let name = |device: &serde_json::Value| Some(device.get("name")?.as_str()?.to_owned());
-    let devices = specification.get("devices").and_then(serde_json::Value::as_array)?;
-    Some((specification.get("kind")?.as_str()?.to_owned(), devices.iter().filter_map(name).collect()))
-}
-
-/// Reads the YAML that nvidia-ctk and podman write: block style, `devices` and `kind` at the top. Everything else in
-/// it is passed over by its indentation.
-fn parse_cdi_yaml(text: &str) -> Option<(String, Vec<String>)> {
-    let (mut kind, mut names, mut in_devices, mut item_indent) = (None, Vec::new(), false, None);
-    for line in text.lines() {
-        let content = line.trim_start();
-        if content.is_empty() || content.starts_with('#') {
-            continue;
-        }
-        let indent = line.len() - content.len();
-        let is_item = content.starts_with("- ") || content == "-";
-        if indent == 0 && !is_item {
-            in_devices = content.trim_end() == "devices:";
-            kind = yaml_value(content, "kind").or(kind);
-            continue;
-        }
-        if !in_devices {
-            continue;
-        }
-        let own = *item_indent.get_or_insert(indent);
-        let field = match content.strip_prefix("- ") {
-            Some(field) if indent == own => Some(field.trim_start()),
-            None if indent == own + 2 => Some(content),
-            Some(_) | None => None,
-        };
-        names.extend(field.and_then(|field| yaml_value(field, "name")));
-    }
-    Some((kind?, names))
-}
-
-/// The value of `key: value`, without quotes.
-fn yaml_value(line: &str, key: &str) -> Option<String> {
-    let value = line.strip_prefix(key)?.strip_prefix(':')?.trim();
-    Some(value.trim_matches(['"', '\'']).to_owned())
+/// Kind and names of the devices. JSON is valid YAML, too.
+fn parse_cdi(text: &str) -> Option<(String, Vec<String>)> {
+    let documents = YamlLoader::load_from_str(text).ok()?;
+    let specification = documents.first()?;
+    let name = |device: &Yaml| Some(device["name"].as_str()?.to_owned());
+    let devices = specification["devices"].as_vec()?;
+    Some((specification["kind"].as_str()?.to_owned(), devices.iter().filter_map(name).collect()))
 }
 
 fn find_program(tree: &Tree<'_>, path_variable: &str, name: &str) -> Option<String> {
@@ -499,9 +463,11 @@ pub(crate) mod tests {
         );
         assert_eq!(host.problems, ["/var/run/cdi/bad.json is not a CDI specification"]);
         assert_eq!(
-            parse_cdi_yaml("kind: 'a/b'\ndevices:\n  - name: x\n    containerEdits:\n      name: y\n  - name: z\n"),
+            parse_cdi("kind: 'a/b'\ndevices:\n  - name: x\n    containerEdits:\n      name: y\n  - name: z\n"),
             Some(("a/b".to_owned(), vec!["x".to_owned(), "z".to_owned()]))
         );
+        let by_hand = "# mine\n{kind: a/b, devices: [{containerEdits: {name: y}, name: \"0\"}, {name: 1}]}\n";
+        assert_eq!(parse_cdi(by_hand), Some(("a/b".to_owned(), vec!["0".to_owned()])), "an engine refuses a number");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub mod saved;
 mod verbs;
 
 pub use loader::{LibraryFacts, LoaderAnswer, LoaderCache, LoaderDirectory, LoaderFacts};
-pub use nccl::{NcclConsumer, NcclCopy, NcclKind, NcclSetting, NetPlugin};
+pub use nccl::{ConsumerName, NcclConsumer, NcclCopy, NcclKind, NcclSetting, NetPlugin, SettingSource};
 pub use verbs::{DriverFile, Provider, VerbsFacts, VerbsLibrary, VerbsPlace};
 
 use crate::distro::Distro;

@@ -1,6 +1,7 @@
 //! NCCL: its copies, who uses them, its plugins and its settings.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// How a copy of NCCL came into the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +41,7 @@ pub struct NcclCopy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NcclConsumer {
-    /// `torch`, `vllm`, `programs linked to libnccl`
-    pub name: String,
+    pub name: ConsumerName,
     /// The library or variable that decides; empty for programs in general.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
@@ -61,6 +61,32 @@ pub struct NcclConsumer {
     /// The search path of the library could not be read; the usual one of its kind was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
+}
+
+/// Who uses NCCL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum ConsumerName {
+    #[serde(rename = "torch")]
+    Torch,
+    /// Packages of a Python without torch, which has NCCL's wheel.
+    #[serde(rename = "python packages")]
+    PythonPackages,
+    #[serde(rename = "vllm")]
+    Vllm,
+    #[serde(rename = "programs linked to libnccl")]
+    Programs,
+}
+
+impl fmt::Display for ConsumerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConsumerName::Torch => "torch",
+            ConsumerName::PythonPackages => "python packages",
+            ConsumerName::Vllm => "vllm",
+            ConsumerName::Programs => "programs linked to libnccl",
+        })
+    }
 }
 
 /// A `libnccl-net*.so`.
@@ -83,9 +109,41 @@ pub struct NetPlugin {
 pub struct NcclSetting {
     pub name: String,
     pub value: String,
-    /// `Env`, or the path of the file.
-    pub from: String,
+    pub from: SettingSource,
     /// Where else it is set, to no effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overridden: Vec<String>,
+}
+
+/// What sets a variable of NCCL: in JSON, `Env` or the path of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(from = "String", into = "String")]
+#[cfg_attr(test, schemars(with = "String"))]
+pub enum SettingSource {
+    /// The image's own environment.
+    Env,
+    /// A file in the image, such as `/etc/nccl.conf`.
+    File(String),
+}
+
+impl fmt::Display for SettingSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SettingSource::Env => "Env",
+            SettingSource::File(path) => path,
+        })
+    }
+}
+
+impl From<String> for SettingSource {
+    fn from(text: String) -> SettingSource {
+        if text == "Env" { SettingSource::Env } else { SettingSource::File(text) }
+    }
+}
+
+impl From<SettingSource> for String {
+    fn from(source: SettingSource) -> String {
+        source.to_string()
+    }
 }

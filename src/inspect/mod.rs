@@ -15,7 +15,6 @@ mod nccl_settings;
 mod ofed;
 pub use ld_cache::{CacheEntry, CacheError, parse_cache};
 pub use names::is_ofed_name;
-pub use nccl::PROGRAMS;
 pub mod packages;
 mod python;
 mod size;

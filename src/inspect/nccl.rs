@@ -4,7 +4,7 @@ use super::loader::{Found, How, Loader};
 use super::packages::Owners;
 use super::survey::Survey;
 use super::{absolute, python};
-use crate::facts::{ConfigFacts, NcclConsumer, NcclCopy, NcclKind, NetPlugin};
+use crate::facts::{ConfigFacts, ConsumerName, NcclConsumer, NcclCopy, NcclKind, NetPlugin};
 use crate::image::rootfs::{Node, RootFs};
 use crate::image::scan::Marker;
 use crate::versions::{nccl_built_for_cuda, parse_nccl_version};
@@ -16,7 +16,6 @@ const SONAME: &str = "libnccl.so.2";
 /// 2.6.0, 2.8.0 and 2.11.0 an RPATH leads there (`$ORIGIN/../../nvidia/nccl/lib`, measured), which `LD_LIBRARY_PATH` does not
 /// hide; other builds have a RUNPATH, as linkers make it today, which it does.
 const WHEEL: &str = "nvidia/nccl/lib/libnccl.so.2";
-pub const PROGRAMS: &str = "programs linked to libnccl";
 
 /// Whether the markers in a binary are needed here.
 pub fn wants_markers(path: &str) -> bool {
@@ -123,15 +122,14 @@ pub fn load_consumers(
         let found = loader.find(path);
         let how = format!("VLLM_NCCL_SO_PATH={path}");
         consumers.push(NcclConsumer {
-            name: "vllm".into(),
             by: "VLLM_NCCL_SO_PATH".into(),
             how,
-            ..consumer(found.as_ref())
+            ..consumer(ConsumerName::Vllm, found.as_ref())
         });
     }
     let found = search.preload.clone().or_else(|| loader.find(SONAME));
     let instead = search.without.find(SONAME);
-    consumers.push(NcclConsumer { name: PROGRAMS.into(), ..consumer(found.as_ref()).hiding(found.as_ref(), instead) });
+    consumers.push(consumer(ConsumerName::Programs, found.as_ref()).hiding(found.as_ref(), instead));
     for consumer in &mut consumers {
         consumer.verbs = search.verbs_of(consumer);
     }
@@ -145,9 +143,9 @@ fn preloaded(loader: &Loader<'_>, config: &ConfigFacts) -> Option<Found> {
     names.find_map(|name| loader.find(name))
 }
 
-fn consumer(found: Option<&Found>) -> NcclConsumer {
+fn consumer(name: ConsumerName, found: Option<&Found>) -> NcclConsumer {
     NcclConsumer {
-        name: String::new(),
+        name,
         by: String::new(),
         path: found.map(|found| absolute(&found.path)),
         how: found.map_or("not found".to_owned(), |found| describe(&found.how)),
@@ -212,8 +210,12 @@ impl Search<'_> {
             let known = served.iter().any(|served| served == site)
                 || consumers.iter().any(|consumer| consumer.path.as_deref() == Some(&copy.path));
             if !known {
-                let name = if self.fs.exists(&format!("{site}/torch")) { "torch" } else { "python packages" };
-                consumers.push(NcclConsumer { name: name.into(), by: absolute(site), ..self.by_wheel(site) });
+                let name = if self.fs.exists(&format!("{site}/torch")) {
+                    ConsumerName::Torch
+                } else {
+                    ConsumerName::PythonPackages
+                };
+                consumers.push(NcclConsumer { by: absolute(site), ..self.by_wheel(name, site) });
             }
         }
         consumers
@@ -226,11 +228,10 @@ impl Search<'_> {
         });
         if let Some(copy) = linked_in {
             return Some(NcclConsumer {
-                name: "torch".into(),
                 by: copy.path.clone(),
                 path: Some(copy.path.clone()),
                 how: "linked into it".into(),
-                ..consumer(None)
+                ..consumer(ConsumerName::Torch, None)
             });
         }
         let section = |path: &String| self.fs.scanned(path)?.elf.as_ref()?.known();
@@ -240,18 +241,18 @@ impl Search<'_> {
             let chain: Vec<&str> = [path.as_str()].into_iter().chain(program.as_deref()).collect();
             let ask = |loader: &Loader<'_>| loader.find_for(soname, &chain);
             let found = self.preload.clone().or_else(|| ask(self.loader));
-            let consumer = consumer(found.as_ref()).hiding(found.as_ref(), ask(&self.without));
-            return Some(NcclConsumer { name: "torch".into(), by: absolute(path), ..consumer });
+            let consumer = consumer(ConsumerName::Torch, found.as_ref()).hiding(found.as_ref(), ask(&self.without));
+            return Some(NcclConsumer { by: absolute(path), ..consumer });
         }
         // Every library was read and none asks for NCCL: a build without it.
         let unread = libraries.iter().find(|path| section(path).is_none())?;
         let site = packages_directory(unread).unwrap_or_default();
-        Some(NcclConsumer { name: "torch".into(), by: absolute(unread), ..self.by_wheel(site) })
+        Some(NcclConsumer { by: absolute(unread), ..self.by_wheel(ConsumerName::Torch, site) })
     }
 
     /// For a library whose own search path could not be read: as with a RUNPATH to the wheel, so that what
     /// `LD_LIBRARY_PATH` might hide is seen.
-    fn by_wheel(&self, site: &str) -> NcclConsumer {
+    fn by_wheel(&self, name: ConsumerName, site: &str) -> NcclConsumer {
         let wheel = self.fs.real_path(&format!("{site}/{WHEEL}")).filter(|path| {
             // A wheel without the link has the file under its full version.
             matches!(self.fs.get(path), Some(Node::File { .. }))
@@ -260,16 +261,18 @@ impl Search<'_> {
         let by_variable = self.loader.find(SONAME).filter(|found| matches!(found.how, How::LibraryPath(_)));
         let found = self.preload.clone().or(by_variable).or_else(|| wheel.clone()).or_else(|| self.loader.find(SONAME));
         let instead = wheel.or_else(|| self.without.find(SONAME));
-        NcclConsumer { assumed: true, ..consumer(found.as_ref()).hiding(found.as_ref(), instead) }
+        NcclConsumer { assumed: true, ..consumer(name, found.as_ref()).hiding(found.as_ref(), instead) }
     }
 
     /// What the consumer's NCCL opens for libibverbs: it asks for the short name first (NVIDIA/nccl
     /// `src/misc/ibvsymbols.cc`), with the search paths of the library that has NCCL's code and of the process.
     fn verbs_of(&self, consumer: &NcclConsumer) -> Option<String> {
         let caller = consumer.path.as_deref()?.trim_start_matches('/');
-        let program = match consumer.name.as_str() {
-            PROGRAMS => None,
-            _ => self.program_of(consumer.by.trim_start_matches('/')),
+        let program = match consumer.name {
+            ConsumerName::Programs => None,
+            ConsumerName::Torch | ConsumerName::PythonPackages | ConsumerName::Vllm => {
+                self.program_of(consumer.by.trim_start_matches('/'))
+            }
         };
         // The library that has NCCL loaded is in the chain; a directory or variable has no search path.
         let loaded_by = consumer.by.trim_start_matches('/');

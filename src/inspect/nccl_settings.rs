@@ -4,7 +4,7 @@
 //! `/etc/nccl.conf`; what is set already stays (NVIDIA/nccl `src/misc/param.cc`).
 
 use super::absolute;
-use crate::facts::{ConfigFacts, NcclSetting};
+use crate::facts::{ConfigFacts, NcclSetting, SettingSource};
 use crate::image::rootfs::RootFs;
 use crate::nccl_settings::parse_conf;
 
@@ -25,14 +25,14 @@ pub fn wants(path: &str) -> bool {
 pub fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Vec<String>) {
     let mut settings: Vec<NcclSetting> = Vec::new();
     let mut unread = Vec::new();
-    let mut add = |name: &str, value: &str, from: &str| match settings.iter_mut().find(|known| known.name == name) {
+    let mut add = |name: &str, value: &str, from: SettingSource| match settings
+        .iter_mut()
+        .find(|known| known.name == name)
+    {
         Some(known) => known.overridden.push(format!("{from}: {value}")),
-        None => settings.push(NcclSetting {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            from: from.to_owned(),
-            overridden: Vec::new(),
-        }),
+        None => {
+            settings.push(NcclSetting { name: name.to_owned(), value: value.to_owned(), from, overridden: Vec::new() })
+        }
     };
     let mut names: Vec<&str> =
         config.env.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("NCCL_")).collect();
@@ -41,7 +41,7 @@ pub fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Ve
     for name in names {
         // The variable in which images state the version is not one of NCCL's settings.
         if let Some(value) = config.env(name).filter(|_| name != "NCCL_VERSION") {
-            add(name, value, "Env");
+            add(name, value, SettingSource::Env);
         }
     }
     let user_file = match config.env(CONF_FILE).filter(|path| !path.is_empty()) {
@@ -50,7 +50,9 @@ pub fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Ve
     };
     for path in user_file.into_iter().chain([absolute(SYSTEM_FILE)]) {
         match fs.text(&path) {
-            Some(text) => parse_conf(&text).iter().for_each(|(name, value)| add(name, value, &path)),
+            Some(text) => {
+                parse_conf(&text).iter().for_each(|(name, value)| add(name, value, SettingSource::File(path.clone())))
+            }
             None if fs.exists(&path) => unread.push(path),
             None => {}
         }
@@ -83,7 +85,10 @@ mod tests {
 
     fn of(fixture: &Fixture, name: &str) -> Option<(String, String)> {
         let settings = fixture.facts().nccl_settings;
-        settings.into_iter().find(|setting| setting.name == name).map(|setting| (setting.value, setting.from))
+        settings
+            .into_iter()
+            .find(|setting| setting.name == name)
+            .map(|setting| (setting.value, setting.from.to_string()))
     }
 
     #[test]

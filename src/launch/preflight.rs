@@ -7,8 +7,8 @@ use super::spec::{Launch, LaunchOptions, SpecError, plan_launch};
 use crate::docker::address::Address;
 use crate::docker::engine::{Engine, EngineHost};
 use crate::docker::error::DockerError;
-use crate::facts::ImageFacts;
 use crate::facts::run::{AgentEnding, AgentMessage, AgentPlan, Ending, GpuSelection, RunFacts};
+use crate::facts::{ConsumerName, ImageFacts};
 use crate::targets::Target;
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
@@ -113,7 +113,7 @@ fn choose_nccl(wanted: NcclChoice, facts: &ImageFacts) -> Option<String> {
         NcclChoice::Loader => None,
         NcclChoice::Path(path) => Some(path),
         NcclChoice::Auto => {
-            let torch = facts.nccl_consumers.iter().find(|consumer| consumer.name == "torch")?;
+            let torch = facts.nccl_consumers.iter().find(|consumer| consumer.name == ConsumerName::Torch)?;
             // NCCL that is linked into another library cannot be opened by itself.
             let path = torch.path.clone().filter(|path| path.contains("libnccl.so"));
             if path.is_none() {

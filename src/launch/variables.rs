@@ -3,8 +3,8 @@
 //! Precedence: run over user over preset over image. Only variables that matter to NCCL, CUDA and the loader are recorded, and
 //! those that a preset, the user or the run set; values that look secret never are.
 
-use crate::facts::NcclSetting;
 use crate::facts::run::{Origin, Variable};
+use crate::facts::{NcclSetting, SettingSource};
 use crate::nccl_settings::{InterfaceFilter, parse_number};
 use std::collections::BTreeMap;
 
@@ -236,7 +236,8 @@ fn hca_filter(sources: &Sources<'_>, given: &dyn Fn(&str) -> Vec<(Origin, String
 
 /// Settings from a file in the image, such as `/etc/nccl.conf`.
 fn file_setting(sources: &Sources<'_>, name: &str) -> Option<(Origin, String)> {
-    let setting = sources.nccl_settings.iter().find(|setting| setting.name == name && setting.from != "Env")?;
+    let setting =
+        sources.nccl_settings.iter().find(|setting| setting.name == name && setting.from != SettingSource::Env)?;
     Some((Origin::Image, setting.value.clone()))
 }
 
@@ -284,7 +285,12 @@ mod tests {
     }
 
     fn file(name: &str, value: &str) -> NcclSetting {
-        NcclSetting { name: name.into(), value: value.into(), from: "/etc/nccl.conf".into(), overridden: Vec::new() }
+        NcclSetting {
+            name: name.into(),
+            value: value.into(),
+            from: SettingSource::File("/etc/nccl.conf".into()),
+            overridden: Vec::new(),
+        }
     }
 
     /// `value (origin) < replaced (origin)`, or nothing.

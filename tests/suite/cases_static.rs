@@ -367,7 +367,7 @@ fn b07_odd_places() {
     expect(&fixture, "nccl-version", Status::Warn, &["2.19.3 for torch", "2.18.1 for vllm"]);
     // A variable that names nothing.
     fixture.env("VLLM_NCCL_SO_PATH", "/nowhere/libnccl.so.2");
-    assert_eq!(fixture.facts().nccl_consumers.iter().find(|c| c.name == "vllm").unwrap().path, None);
+    assert_eq!(fixture.facts().nccl_consumers.iter().find(|c| c.name.to_string() == "vllm").unwrap().path, None);
 }
 
 #[test]

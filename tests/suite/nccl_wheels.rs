@@ -275,7 +275,7 @@ fn torch_has_no_nccl_linked_in_and_loads_the_wheel() {
         let wheel = format!("/{SITE}/{NCCL_LIBRARY}");
         let patched = nccl_version.split('.').take(3).collect::<Vec<_>>().join(".");
         assert_eq!(copies, [(wheel.as_str(), Some(patched.as_str()))], "torch {version}");
-        let consumer = facts.nccl_consumers.iter().find(|consumer| consumer.name == "torch").unwrap();
+        let consumer = facts.nccl_consumers.iter().find(|consumer| consumer.name.to_string() == "torch").unwrap();
         assert_eq!(consumer.path.as_deref(), Some(wheel.as_str()), "torch {version}");
         assert_eq!(consumer.by, format!("/{SITE}/{TORCH_LIBRARY}"), "torch {version}");
     }

@@ -1,7 +1,6 @@
 //! Which NCCL each consumer of an image gets.
 
-use crate::facts::{ImageFacts, NcclConsumer, NcclCopy};
-use crate::inspect::PROGRAMS;
+use crate::facts::{ConsumerName, ImageFacts, NcclConsumer, NcclCopy};
 use crate::versions::{NcclVersion, parse_nccl_version};
 
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
@@ -36,7 +35,7 @@ pub fn uses(facts: &ImageFacts) -> Vec<Use<'_>> {
 
 impl Use<'_> {
     pub fn is_torch(&self) -> bool {
-        !matches!(self.consumer.name.as_str(), PROGRAMS | "vllm")
+        !matches!(self.consumer.name, ConsumerName::Programs | ConsumerName::Vllm)
     }
 
     pub fn say(&self) -> String {
@@ -55,7 +54,9 @@ pub fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
     if !torch.is_empty() {
         return torch;
     }
-    let (programs, others): (Vec<_>, Vec<_>) =
-        others.into_iter().filter(|used| used.consumer.path.is_some()).partition(|u| u.consumer.name == PROGRAMS);
+    let (programs, others): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .filter(|used| used.consumer.path.is_some())
+        .partition(|u| u.consumer.name == ConsumerName::Programs);
     if programs.is_empty() { others } else { programs }
 }

@@ -79,7 +79,7 @@ pub mod testing {
         let gid = |value: &str| NcclSetting {
             name: "NCCL_IB_GID_INDEX".into(),
             value: value.into(),
-            from: "Env".into(),
+            from: SettingSource::Env,
             overridden: Vec::new(),
         };
         let status = |facts: &ImageFacts, check, target| finding_for(facts, check, target).status;

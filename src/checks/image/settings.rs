@@ -3,7 +3,7 @@
 use super::consumers::deciding;
 use super::subject::Subject;
 use crate::checks::Outcome;
-use crate::facts::{ImageFacts, NcclSetting};
+use crate::facts::{ImageFacts, NcclSetting, SettingSource};
 use crate::nccl_settings::{InterfaceFilter, parse_number};
 use crate::targets::Target;
 use crate::versions::NcclVersion;
@@ -27,7 +27,7 @@ pub fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
     let facts = subject.facts;
     let found = facts.nccl_settings.iter().find(|setting| setting.name == name);
     match (found, facts.nccl_settings_unread.first()) {
-        (Some(setting), _) if setting.from == "Env" => Setting::Set(setting),
+        (Some(setting), _) if setting.from == SettingSource::Env => Setting::Set(setting),
         (_, Some(path)) => Setting::Unknown(Outcome::unknown(format!("{path} may set {name}, but was not read"))),
         (Some(setting), None) => Setting::Set(setting),
         (None, None) => Setting::Unset,
@@ -47,7 +47,7 @@ pub fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set {
     }
     match setting(&Subject { facts, target }, name) {
         Setting::Unset => Set::Unset,
-        Setting::Set(set) => Set::To { value: set.value.clone(), from: set.from.clone() },
+        Setting::Set(set) => Set::To { value: set.value.clone(), from: set.from.to_string() },
         Setting::Unknown(outcome) => Set::Unknown(outcome),
     }
 }
@@ -63,9 +63,9 @@ fn say(setting: &NcclSetting) -> String {
 }
 
 fn take_out(setting: &NcclSetting) -> String {
-    match setting.from.as_str() {
-        "Env" => format!("ENV {}=", setting.name),
-        path => format!("RUN sed -i '/^{}=/d' {path}", setting.name),
+    match &setting.from {
+        SettingSource::Env => format!("ENV {}=", setting.name),
+        SettingSource::File(path) => format!("RUN sed -i '/^{}=/d' {path}", setting.name),
     }
 }
 
@@ -75,9 +75,9 @@ pub fn ib_enabled(subject: &Subject<'_>) -> Outcome {
         Setting::Set(setting) if parse_number(&setting.value).is_some_and(|value| value != 0) => {
             return Outcome::fail(format!("{} switches RDMA off", say(setting)))
                 .evidence(setting.overridden.clone())
-                .remedy(match setting.from.as_str() {
-                    "Env" => "ENV NCCL_IB_DISABLE=0".to_owned(),
-                    _ => take_out(setting),
+                .remedy(match setting.from {
+                    SettingSource::Env => "ENV NCCL_IB_DISABLE=0".to_owned(),
+                    SettingSource::File(_) => take_out(setting),
                 });
         }
         Setting::Set(_) | Setting::Unset => {}
@@ -86,9 +86,9 @@ pub fn ib_enabled(subject: &Subject<'_>) -> Outcome {
         Setting::Unknown(outcome) => outcome,
         Setting::Set(setting) if !setting.value.is_empty() && !setting.value.eq_ignore_ascii_case("IB") => {
             Outcome::fail(format!("{} restricts NCCL to one network, but RDMA is the one called IB", say(setting)))
-                .remedy(match setting.from.as_str() {
-                    "Env" => "ENV NCCL_NET=IB".to_owned(),
-                    _ => take_out(setting),
+                .remedy(match setting.from {
+                    SettingSource::Env => "ENV NCCL_NET=IB".to_owned(),
+                    SettingSource::File(_) => take_out(setting),
                 })
         }
         Setting::Set(_) | Setting::Unset => Outcome::pass("no setting switches RDMA off"),

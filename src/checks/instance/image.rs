@@ -167,7 +167,7 @@ mod tests {
             facts.nccl_settings.extend(value.map(|value| NcclSetting {
                 name: "NCCL_IB_HCA".into(),
                 value: value.into(),
-                from: "Env".into(),
+                from: crate::facts::SettingSource::Env,
                 overridden: Vec::new(),
             }));
             found(&facts, of, "instance-devices")

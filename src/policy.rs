@@ -4,6 +4,7 @@
 //! of the findings afterwards, in [`Policy::apply`] alone; the report lists what it changed.
 
 use crate::checks::{self, Finding, Severity, Status};
+use crate::remedy::Remedy;
 use crate::targets::Target;
 use crate::versions::{CudaVersion, NcclRequirement, parse_nccl_requirement};
 use serde::{Deserialize, Serialize};
@@ -102,18 +103,28 @@ struct RawRule {
 pub enum PolicyError {
     #[error("{0}")]
     Toml(Box<toml::de::Error>),
-    #[error("checks.{id}: there is no such check\n  {}", suggest(.id))]
+    #[error("checks.{id}: there is no such check")]
     UnknownCheck { id: String },
-    #[error(
-        "checks.{id}: {message}\n  write \"required\", \"advice\" or \"off\", or {{ severity = \"off\", reason = \"...\" }}"
-    )]
+    #[error("checks.{id}: {message}")]
     Rule { id: String, message: String },
-    #[error(
-        "minimum_nccl = {0:?} is not a version or a range of versions\n  examples are \"2.21.5\" and \">=2.21, <2.28\""
-    )]
+    #[error("minimum_nccl = {0:?} is not a version or a range of versions")]
     Nccl(String),
-    #[error("minimum_cuda = {0:?} is not a version\n  an example is \"12.4\"")]
+    #[error("minimum_cuda = {0:?} is not a version")]
     Cuda(String),
+}
+
+impl Remedy for PolicyError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            PolicyError::UnknownCheck { id } => suggest(id),
+            PolicyError::Rule { .. } => {
+                "write \"required\", \"advice\" or \"off\", or { severity = \"off\", reason = \"...\" }".to_owned()
+            }
+            PolicyError::Nccl(_) => "examples are \"2.21.5\" and \">=2.21, <2.28\"".to_owned(),
+            PolicyError::Cuda(_) => "an example is \"12.4\"".to_owned(),
+            PolicyError::Toml(_) => return None,
+        })
+    }
 }
 
 /// The suggestion for an unknown check id.
@@ -240,6 +251,7 @@ mod tests {
     use crate::checks::image::testing::good;
     use crate::checks::{Bar, Subject, Verdict, check_image, verdict};
     use crate::facts::{AptSource, ImageFacts};
+    use crate::remedy::with_remedy;
     use crate::targets;
 
     fn judge(facts: &ImageFacts, target: &str, policy: &str, bar: Bar) -> (Verdict, Vec<Finding>, PolicyUse) {
@@ -360,7 +372,7 @@ mod tests {
             ("fail = 'warn'", "unknown field `fail`"),
             ("[checks", "TOML parse error"),
         ] {
-            let error = parse_policy("ci.toml", text).unwrap_err().to_string();
+            let error = with_remedy(&parse_policy("ci.toml", text).unwrap_err());
             assert!(error.contains(said), "{text}: {error}");
         }
     }

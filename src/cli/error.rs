@@ -33,9 +33,7 @@ pub enum CliError {
     File { path: String, source: io::Error },
     #[error("reading {path}")]
     LogFile { path: String, source: io::Error },
-    #[error(
-        "{path} is not an NCCL log, output of nccl-tests, ibv_devinfo or show_gids, or a build log\n  for an NCCL log, set NCCL_DEBUG=INFO in the job"
-    )]
+    #[error("{path} is not an NCCL log, output of nccl-tests, ibv_devinfo or show_gids, or a build log")]
     UnknownText { path: String },
     #[error("policy {path}")]
     Policy { path: String, source: PolicyError },
@@ -93,22 +91,22 @@ impl CliError {
         }
     }
 
-    /// The remedy, if the error's own text does not have it.
+    /// What the user can do, one line each.
     fn remedy(&self) -> Option<String> {
         match self {
             CliError::Source(error) => error.remedy(),
-            CliError::Docker(error) | CliError::Prepare(PrepareError::Docker(error)) => error.remedy(),
+            CliError::Docker(error) => error.remedy(),
+            CliError::Prepare(error) => error.remedy(),
+            CliError::Policy { source, .. } => source.remedy(),
+            CliError::Job(error) => error.remedy(),
+            CliError::UnknownText { .. } => Some("for an NCCL log, set NCCL_DEBUG=INFO in the job".to_owned()),
             CliError::Swap(error) => error.remedy(),
             CliError::Build(failure) => failure.remedy(),
             CliError::NameTaken(error) => error.remedy(),
             CliError::File { .. }
             | CliError::LogFile { .. }
-            | CliError::UnknownText { .. }
-            | CliError::Policy { .. }
             | CliError::Write { .. }
             | CliError::Usage(_)
-            | CliError::Prepare(_)
-            | CliError::Job(_)
             | CliError::CannotStart(_)
             | CliError::Runtime { .. }
             | CliError::Output { .. }

@@ -11,6 +11,7 @@ use crate::job::{
 use crate::judge::Exit;
 use crate::launch::host::{CDI_DIRECTORIES, load_host};
 use crate::launch::variables::UserVariable;
+use crate::remedy::with_remedy;
 use crate::targets::{self, Target};
 use clap::{Args, ValueEnum};
 use std::io::{self, Write};
@@ -157,7 +158,7 @@ fn parse_target(name: &str) -> Result<&'static Target, String> {
 }
 
 fn parse_variable(text: &str) -> Result<UserVariable, String> {
-    UserVariable::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
+    UserVariable::parse(text, |name| std::env::var(name).ok()).map_err(|error| with_remedy(&error))
 }
 
 pub fn run(args: &JobArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {

@@ -5,6 +5,7 @@ use crate::checks::Bar;
 use crate::judge::{Judge, default_target};
 use crate::policy::{Policy, parse_policy};
 use crate::recipe::Recipe;
+use crate::remedy::with_remedy;
 use crate::targets::{self, ChosenInstance, Target, choose_instance};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ pub fn parse_target(name: &str) -> Result<&'static Target, String> {
 /// # Errors
 /// The name is not a type, or is one of another fabric.
 pub fn parse_instance(target: &Target, name: Option<&str>) -> Result<Option<ChosenInstance>, CliError> {
-    name.map(|name| choose_instance(target, name)).transpose().map_err(|error| CliError::Usage(error.to_string()))
+    name.map(|name| choose_instance(target, name)).transpose().map_err(|error| CliError::Usage(with_remedy(&error)))
 }
 
 impl JudgeArgs {

@@ -23,6 +23,7 @@ use crate::launch::spec::{
     AGENT_RUN_DIRECTORY, ExtraDevice, LaunchOptions, can_start_agent, parse_device, parse_mount,
 };
 use crate::launch::variables::UserVariable;
+use crate::remedy::with_remedy;
 use crate::report::{Format, write_report};
 use crate::source::{self, Client, LayerCache, load_from_daemon};
 use crate::units::Bytes;
@@ -460,15 +461,15 @@ fn parse_bandwidth(text: &str) -> Result<f64, String> {
 }
 
 fn parse_variable(text: &str) -> Result<UserVariable, String> {
-    UserVariable::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
+    UserVariable::parse(text, |name| std::env::var(name).ok()).map_err(|error| with_remedy(&error))
 }
 
 fn device(text: &str) -> Result<ExtraDevice, String> {
-    parse_device(text).map_err(|error| error.to_string())
+    parse_device(text).map_err(|error| with_remedy(&error))
 }
 
 fn mount(text: &str) -> Result<Bind, String> {
-    parse_mount(text).map_err(|error| error.to_string())
+    parse_mount(text).map_err(|error| with_remedy(&error))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use super::error::CliError;
 use super::{Global, block_on, or_interrupted};
 use crate::facts::ImageFacts;
-use crate::image::platform::Platform;
+use crate::image::platform::{Platform, PlatformError};
 use crate::registry;
+use crate::remedy::with_remedy;
 use crate::source::{self, SourceOptions};
 use clap::Args;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Options of the image's source")]
 pub struct SourceArgs {
     /// Platform of a multi-platform image, such as linux/arm64 [default: the only one, else linux on this machine's processor]
-    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]", value_parser = parse_platform)]
     platform: Option<Platform>,
     /// Hash every layer and compare it with manifest and config
     #[arg(long)]
@@ -28,6 +29,10 @@ pub struct SourceArgs {
     /// Talk to registries without TLS
     #[arg(long)]
     plain_http: bool,
+}
+
+fn parse_platform(text: &str) -> Result<Platform, String> {
+    text.parse().map_err(|error| with_remedy::<PlatformError>(&error))
 }
 
 impl SourceArgs {

@@ -4,6 +4,7 @@ use super::TextOrJson;
 use super::error::CliError;
 use super::output::Output;
 use crate::judge::Exit;
+use crate::remedy::with_remedy;
 use crate::report::{InstanceListing, TargetListing, write_instance, write_target, write_targets};
 use crate::targets::{self, TARGETS, choose_instance, find_instance};
 use clap::Args;
@@ -35,7 +36,7 @@ pub fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
             // Suggestions are the same for every target whose documents list types.
             let listing = TARGETS.into_iter().find(|target| !target.instances.is_empty());
             let error = listing.and_then(|target| choose_instance(target, name).err());
-            let text = error.map_or_else(|| format!("unknown instance type {name:?}"), |error| error.to_string());
+            let text = error.map_or_else(|| format!("unknown instance type {name:?}"), |error| with_remedy(&error));
             // Continuing without a type applies to other commands only.
             let lines: Vec<&str> = text.lines().filter(|line| !line.contains("omit --instance")).collect();
             return Err(CliError::Usage(lines.join("\n")));

@@ -130,6 +130,7 @@ fn of_distro(distro: &Distro) -> Option<String> {
 mod tests {
     use super::*;
     use crate::distro::parse_os_release;
+    use crate::remedy::with_remedy;
 
     fn choice(version: Option<&str>) -> RepositoryChoice {
         RepositoryChoice { doca_version: version.map(str::to_owned), ..RepositoryChoice::default() }
@@ -156,10 +157,10 @@ mod tests {
             let bad = apt_repository(jammy.as_ref(), "amd64", &choice(Some(version)));
             assert_eq!(bad, Err(RepositoryError::BadDocaVersion(version.to_owned())));
         }
-        let unknown = apt_repository(None, "amd64", &choice(Some("2.10.0"))).unwrap_err().to_string();
+        let unknown = with_remedy(&apt_repository(None, "amd64", &choice(Some("2.10.0"))).unwrap_err());
         assert!(unknown.contains("an unknown distribution on amd64"), "{unknown}");
         let bionic = parse_os_release("ID=ubuntu\nVERSION_ID=18.04\n");
-        let error = apt_repository(bionic.as_ref(), "amd64", &choice(Some("2.10.0"))).unwrap_err().to_string();
+        let error = with_remedy(&apt_repository(bionic.as_ref(), "amd64", &choice(Some("2.10.0"))).unwrap_err());
         assert!(error.contains("ubuntu 22.04 (amd64, arm64)") && error.contains("rhel 8 (amd64, arm64)"), "{error}");
         assert!(error.contains("--suite"), "{error}");
     }

@@ -9,6 +9,7 @@ pub mod roce;
 pub mod yum;
 
 use crate::distro::Distro;
+use crate::remedy::Remedy;
 use serde::Serialize;
 use std::collections::BTreeMap;
 pub use yum::{SupportedRpmDistro, YumRepository};
@@ -234,36 +235,54 @@ pub struct RepositoryChoice {
 /// Why no repository can be chosen for an image.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RepositoryError {
-    #[error(
-        "{title} has no packages for {distro} on {architecture}\n  listed by the vendor: {known}\n  name a repository that has them with --mirror URL and --suite SUITE"
-    )]
+    #[error("{title} has no packages for {distro} on {architecture}")]
     NotListed { title: &'static str, distro: String, architecture: String, known: String },
-    #[error("{title} has no vendor packages\n  choose between {known} with --userspace")]
+    #[error("{title} has no vendor packages")]
     NoVendorPackages { title: &'static str, known: String },
-    #[error("{title} has no userspace {userspace:?}\n  known: {known}")]
+    #[error("{title} has no userspace {userspace:?}")]
     NotItsUserspace { title: &'static str, userspace: &'static str, known: String },
-    #[error(
-        "DOCA-Host has no packages for {distro} on {architecture}\n  known directories: {known}\n  name another one with --suite, such as rhel8.10"
-    )]
+    #[error("DOCA-Host has no packages for {distro} on {architecture}")]
     DocaNotListed { distro: String, architecture: String, known: String },
-    #[error("DOCA's repository has a directory for each version\n  name one with --doca-version, such as 2.10.0")]
+    #[error("DOCA's repository has a directory for each version")]
     NoDocaVersion,
-    #[error("{0:?} is not a directory name in DOCA's repository\n  an example is rhel8.10")]
+    #[error("{0:?} is not a directory name in DOCA's repository")]
     BadDocaDirectory(String),
-    #[error("{0:?} is not a DOCA version\n  an example is 2.10.0")]
+    #[error("{0:?} is not a DOCA version")]
     BadDocaVersion(String),
-    #[error(
-        "the image does not name its distribution (no os-release)\n  listed by the vendor: {known}\n  with --mirror URL and --suite SUITE it is treated as a Debian derivative"
-    )]
+    #[error("the image does not name its distribution (no os-release)")]
     Unknown { known: String },
-    #[error(
-        "{0:?} is not a mirror address\n  it must start with http:// or https:// and contain no spaces, quotes or user name"
-    )]
+    #[error("{0:?} is not a mirror address")]
     BadMirror(String),
-    #[error("{0:?} is not an apt suite\n  an example is jammy/erdma")]
+    #[error("{0:?} is not an apt suite")]
     BadSuite(String),
-    #[error("{0:?} is not a path below yum/ of the mirror\n  an example is redhat/7/erdma/x86_64")]
+    #[error("{0:?} is not a path below yum/ of the mirror")]
     BadPath(String),
+}
+
+impl Remedy for RepositoryError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            RepositoryError::NotListed { known, .. } => format!(
+                "listed by the vendor: {known}\nname a repository that has them with --mirror URL and --suite SUITE"
+            ),
+            RepositoryError::NoVendorPackages { known, .. } => format!("choose between {known} with --userspace"),
+            RepositoryError::NotItsUserspace { known, .. } => format!("known: {known}"),
+            RepositoryError::DocaNotListed { known, .. } => {
+                format!("known directories: {known}\nname another one with --suite, such as rhel8.10")
+            }
+            RepositoryError::NoDocaVersion => "name one with --doca-version, such as 2.10.0".to_owned(),
+            RepositoryError::BadDocaDirectory(_) => "an example is rhel8.10".to_owned(),
+            RepositoryError::BadDocaVersion(_) => "an example is 2.10.0".to_owned(),
+            RepositoryError::Unknown { known } => format!(
+                "listed by the vendor: {known}\nwith --mirror URL and --suite SUITE it is treated as a Debian derivative"
+            ),
+            RepositoryError::BadMirror(_) => {
+                "it must start with http:// or https:// and contain no spaces, quotes or user name".to_owned()
+            }
+            RepositoryError::BadSuite(_) => "an example is jammy/erdma".to_owned(),
+            RepositoryError::BadPath(_) => "an example is redhat/7/erdma/x86_64".to_owned(),
+        })
+    }
 }
 
 impl Fabric {
@@ -408,6 +427,7 @@ fn is_suite(suite: &str) -> bool {
 mod tests {
     use super::*;
     use crate::distro::parse_os_release;
+    use crate::remedy::with_remedy;
 
     fn repository(
         os_release: &str,
@@ -441,13 +461,13 @@ mod tests {
             ("ID=linuxmint\nVERSION_ID=22.04\nID_LIKE=ubuntu\nUBUNTU_CODENAME=jammy\n", "amd64"),
             ("ID=ubuntu\nVERSION_ID=23.10\nUBUNTU_CODENAME=mantic\n", "amd64"),
         ] {
-            let error = repository(os_release, architecture, RepositoryChoice::default()).unwrap_err().to_string();
+            let error = with_remedy(&repository(os_release, architecture, RepositoryChoice::default()).unwrap_err());
             assert!(error.contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{error}");
             assert!(error.contains("--mirror URL and --suite SUITE"), "{error}");
         }
         let no_distro = erdma::ERDMA.apt_repository(None, "amd64", &RepositoryChoice::default()).unwrap_err();
         assert!(matches!(no_distro, RepositoryError::Unknown { .. }));
-        assert!(no_distro.to_string().contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{no_distro}");
+        assert!(with_remedy(&no_distro).contains("ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"), "{no_distro}");
     }
 
     /// A swap's files are found again, whichever fabric and repository they were for.
@@ -486,7 +506,7 @@ mod tests {
             RepositoryChoice { mirror, suite: Some("jammy/m".into()), ..Default::default() },
         ] {
             let error = roce::ROCE.apt_repository(parse_os_release(JAMMY).as_ref(), "amd64", &choice).unwrap_err();
-            let said = error.to_string();
+            let said = with_remedy(&error);
             assert!(matches!(error, RepositoryError::NoVendorPackages { .. }), "{said}");
             assert!(said.contains("keep, inbox, doca with --userspace"), "{said}");
         }

@@ -115,6 +115,7 @@ mod tests {
     use super::*;
     use crate::distro::parse_os_release;
     use crate::fabric::{erdma, roce};
+    use crate::remedy::with_remedy;
 
     fn repository(
         os_release: &str,
@@ -163,7 +164,7 @@ mod tests {
         ] {
             let only_path = RepositoryChoice { suite: Some("redhat/8/erdma/x86_64".into()), ..Default::default() };
             for choice in [RepositoryChoice::default(), only_path] {
-                let error = repository(os_release, architecture, &choice).unwrap_err().to_string();
+                let error = with_remedy(&repository(os_release, architecture, &choice).unwrap_err());
                 assert!(error.contains("alinux 3 (amd64, arm64), alinux 2 (amd64), centos 8 (amd64)"), "{error}");
                 assert!(error.contains("--mirror URL and --suite"), "{error}");
             }
@@ -206,7 +207,7 @@ mod tests {
         let address = "http://mirrors.aliyun.com/erdma/yum/openeuler/22.03/erdma/x86_64/";
         assert_eq!(found("22.03").unwrap().base_url, address);
         for other in ["22.09", "22", "24.03"] {
-            let error = found(other).unwrap_err().to_string();
+            let error = with_remedy(&found(other).unwrap_err());
             assert!(error.contains("listed by the vendor: openeuler 22.03 (amd64)"), "{error}");
         }
     }
@@ -216,6 +217,6 @@ mod tests {
         let distro = parse_os_release("ID=centos\nVERSION_ID=8\n");
         let error =
             roce::ROCE.yum_repository(distro.as_ref(), "amd64", &RepositoryChoice::default(), true).unwrap_err();
-        assert!(error.to_string().contains("keep, inbox, doca with --userspace"), "{error}");
+        assert!(with_remedy(&error).contains("keep, inbox, doca with --userspace"), "{error}");
     }
 }

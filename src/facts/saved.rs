@@ -1,6 +1,7 @@
 //! The text that `inspect --format json` wrote → [`ImageFacts`], so that an image can be judged again without the image.
 
 use crate::facts::{ImageFacts, SCHEMA_VERSION};
+use crate::remedy::Remedy;
 use serde_json::Value;
 
 /// Why a text is not facts.
@@ -8,14 +9,25 @@ use serde_json::Value;
 pub enum SavedFactsError {
     #[error("it is not JSON")]
     Json(#[source] serde_json::Error),
-    #[error("it has no schema_version\n  create the file with: rdmaprep inspect IMAGE --format json")]
+    #[error("it has no schema_version")]
     NoVersion,
-    #[error(
-        "it has schema_version {found}, but this rdmaprep reads {SCHEMA_VERSION}\n  inspect the image again with this rdmaprep, or judge with the version that wrote the file"
-    )]
+    #[error("it has schema_version {found}, but this rdmaprep reads {SCHEMA_VERSION}")]
     Version { found: String },
-    #[error("it does not contain an image's facts\n  create the file with: rdmaprep inspect IMAGE --format json")]
+    #[error("it does not contain an image's facts")]
     Shape(#[source] serde_json::Error),
+}
+
+impl Remedy for SavedFactsError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            SavedFactsError::NoVersion => "create the file with: rdmaprep inspect IMAGE --format json".to_owned(),
+            SavedFactsError::Version { .. } => {
+                "inspect the image again with this rdmaprep, or judge with the version that wrote the file".to_owned()
+            }
+            SavedFactsError::Shape(_) => "create the file with: rdmaprep inspect IMAGE --format json".to_owned(),
+            SavedFactsError::Json(_) => return None,
+        })
+    }
 }
 
 /// Reads facts of this version of the form.

@@ -22,6 +22,7 @@ pub mod scan;
 mod sparse;
 mod store;
 
+use crate::remedy::Remedy;
 use layer::LayerDigests;
 use platform::Platform;
 use rootfs::RootFs;
@@ -160,25 +161,19 @@ pub struct DiffIds {
 pub enum ImageError {
     #[error("opening {path}")]
     Open { path: String, source: io::Error },
-    #[error("this is not a tar archive\n  an image archive is what `docker save -o FILE IMAGE` writes")]
+    #[error("this is not a tar archive")]
     NotAnArchive,
-    #[error("the archive is broken or truncated\n  write it again with `docker save -o FILE IMAGE`")]
+    #[error("the archive is broken or truncated")]
     BrokenArchive(#[source] io::Error),
-    #[error(
-        "the archive has no manifest.json: it is truncated, or not an image\n  write it again with `docker save -o FILE IMAGE`"
-    )]
+    #[error("the archive has no manifest.json: it is truncated, or not an image")]
     NoManifest,
     #[error("the archive lacks {0:?}, which its manifest names: it is truncated or damaged")]
     MissingPart(String),
     #[error("the archive names {manifest} layers, the image config {config}")]
     LayerCount { config: usize, manifest: usize },
-    #[error(
-        "{name}: the content hashes to {actual}, but its name says {claimed}\n  it is damaged or was changed: get the image again"
-    )]
+    #[error("{name}: the content hashes to {actual}, but its name says {claimed}")]
     DigestMismatch { name: String, claimed: String, actual: String },
-    #[error(
-        "layer {name}: the content hashes to {actual}, but the {of} says {claimed}\n  it is damaged or was changed: get the image again"
-    )]
+    #[error("layer {name}: the content hashes to {actual}, but the {of} says {claimed}")]
     LayerMismatch { name: String, of: &'static str, claimed: String, actual: String },
     #[error("{name}: digest {digest:?} cannot be verified (known: sha256)")]
     UnknownDigest { name: String, digest: String },
@@ -186,7 +181,7 @@ pub enum ImageError {
     DocumentTooLarge { name: String, bytes: u64 },
     #[error("the archive has more than {MAX_PARTS} parts")]
     TooManyParts,
-    #[error("{0} is in Docker's schema 1, which carries no config\n  push the image again with Docker 1.10 or later")]
+    #[error("{0} is in Docker's schema 1, which carries no config")]
     Schema1(String),
     #[error("{0} is neither an image manifest nor an index")]
     NoImageDocument(String),
@@ -194,22 +189,55 @@ pub enum ImageError {
     EndlessIndex,
     #[error("there is no image in it")]
     NoImage,
-    #[error("it has no image for {wanted}\n  available: {}   (choose with --platform)", list(.known))]
+    #[error("it has no image for {wanted}")]
     NoPlatform { wanted: String, known: Vec<String> },
     #[error("reading {name}: it is not valid JSON of the expected form")]
     Json { name: String, source: serde_json::Error },
     #[error("reading layer {name}")]
     Layer { name: String, source: layer::LayerError },
-    #[error("it has no image {wanted:?}\n  it has: {}", list(.known))]
+    #[error("it has no image {wanted:?}")]
     NotInArchive { wanted: String, known: Vec<String> },
-    #[error("it has several images: choose one by appending :NAME\n  it has: {}", list(.known))]
+    #[error("it has several images: choose one by appending :NAME")]
     SeveralImages { known: Vec<String> },
-    #[error("reading the root directory\n  run as a user who can read all of it: what cannot be read cannot be judged")]
+    #[error("reading the root directory")]
     Root { source: layer::LayerError },
     #[error("it is neither an OCI layout (index.json) nor a root directory (etc, usr, …)")]
     UnknownDirectory,
     #[error("reading the archive")]
     Io(#[from] io::Error),
+}
+
+impl Remedy for ImageError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            ImageError::NoPlatform { known, .. } => format!("available: {}   (choose with --platform)", list(known)),
+            ImageError::NotInArchive { known, .. } | ImageError::SeveralImages { known } => {
+                format!("it has: {}", list(known))
+            }
+            ImageError::NotAnArchive => "an image archive is what `docker save -o FILE IMAGE` writes".to_owned(),
+            ImageError::BrokenArchive(_) => "write it again with `docker save -o FILE IMAGE`".to_owned(),
+            ImageError::NoManifest => "write it again with `docker save -o FILE IMAGE`".to_owned(),
+            ImageError::DigestMismatch { .. } => "it is damaged or was changed: get the image again".to_owned(),
+            ImageError::LayerMismatch { .. } => "it is damaged or was changed: get the image again".to_owned(),
+            ImageError::Schema1(_) => "push the image again with Docker 1.10 or later".to_owned(),
+            ImageError::Root { .. } => {
+                "run as a user who can read all of it: what cannot be read cannot be judged".to_owned()
+            }
+            ImageError::Open { .. }
+            | ImageError::Layer { .. }
+            | ImageError::MissingPart(_)
+            | ImageError::LayerCount { .. }
+            | ImageError::UnknownDigest { .. }
+            | ImageError::DocumentTooLarge { .. }
+            | ImageError::TooManyParts
+            | ImageError::NoImageDocument(_)
+            | ImageError::EndlessIndex
+            | ImageError::NoImage
+            | ImageError::Json { .. }
+            | ImageError::UnknownDirectory
+            | ImageError::Io(_) => return None,
+        })
+    }
 }
 
 fn list(names: &[String]) -> String {

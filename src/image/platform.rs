@@ -1,5 +1,6 @@
 //! Platforms of images: `os/arch[/variant]`, in Go's names, as in OCI indexes and `docker --platform`.
 
+use crate::remedy::Remedy;
 use std::fmt;
 use std::str::FromStr;
 
@@ -16,8 +17,14 @@ pub struct Platform {
 
 /// A text that is not a platform.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a platform\n  a platform is OS/ARCH or OS/ARCH/VARIANT, such as linux/amd64 or linux/arm64/v8")]
+#[error("{0:?} is not a platform")]
 pub struct PlatformError(String);
+
+impl Remedy for PlatformError {
+    fn remedy(&self) -> Option<String> {
+        Some("a platform is OS/ARCH or OS/ARCH/VARIANT, such as linux/amd64 or linux/arm64/v8".to_owned())
+    }
+}
 
 impl Platform {
     pub fn new(os: &str, architecture: &str, variant: Option<&str>) -> Platform {

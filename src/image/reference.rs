@@ -5,6 +5,7 @@
 //! something, else an image of the daemon, else of a registry.
 
 use crate::reference::is_image_name;
+use crate::remedy::Remedy;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -67,14 +68,27 @@ impl fmt::Display for Reference {
 pub enum ReferenceError {
     #[error("the image reference is empty")]
     Empty,
-    #[error("image source {scheme:?} in {text:?} is not known\n  known: {KNOWN_SOURCES}")]
+    #[error("image source {scheme:?} in {text:?} is not known")]
     UnknownScheme { scheme: String, text: String },
-    #[error(
-        "podman's images are reached through its Docker API\n  rdmaprep -H unix:///run/podman/podman.sock … docker-daemon:{0}"
-    )]
+    #[error("podman's images are reached through its Docker API")]
     Podman(String),
-    #[error("{0:?} is not an image name\n  an image name is lower case, such as registry.example.com/team/image:tag")]
+    #[error("{0:?} is not an image name")]
     InvalidName(String),
+}
+
+impl Remedy for ReferenceError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            ReferenceError::UnknownScheme { .. } => format!("known: {KNOWN_SOURCES}"),
+            ReferenceError::Podman(text) => {
+                format!("rdmaprep -H unix:///run/podman/podman.sock … docker-daemon:{text}")
+            }
+            ReferenceError::InvalidName(_) => {
+                "an image name is lower case, such as registry.example.com/team/image:tag".to_owned()
+            }
+            ReferenceError::Empty => return None,
+        })
+    }
 }
 
 /// For errors and help.

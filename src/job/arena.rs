@@ -138,6 +138,7 @@ fn notes(spec: &JobSpec, kind: ArenaKind, has_rdma_flag: bool) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::job::spec::tests::{command, spec, variable};
+    use crate::remedy::with_remedy;
     use crate::targets::by_id;
 
     /// Flags of `arena submit mpijob` and `pytorchjob` (0.15.5, e30882c1) with Go's type of each; the first list is common to both.
@@ -231,12 +232,14 @@ mod tests {
     fn what_arena_cannot_do() {
         let mut spec = full(ArenaKind::MpiJob, "ack");
         spec.shared_memory = Some("64Gi".parse().unwrap());
-        assert!(command_line(&spec, ArenaKind::MpiJob).unwrap_err().to_string().contains("--kind pytorchjob"));
+        assert!(with_remedy(&command_line(&spec, ArenaKind::MpiJob).unwrap_err()).contains("--kind pytorchjob"));
         let mut spec = full(ArenaKind::MpiJob, "ack");
         spec.workload = command(&["torchrun", "train.py"]);
-        assert!(command_line(&spec, ArenaKind::MpiJob).unwrap_err().to_string().contains("\n  --kind pytorchjob, or"));
+        assert!(
+            with_remedy(&command_line(&spec, ArenaKind::MpiJob).unwrap_err()).contains("\n  --kind pytorchjob, or")
+        );
         let mut spec = full(ArenaKind::MpiJob, "ack");
         spec.name = "a".repeat(50);
-        assert!(command_line(&spec, ArenaKind::MpiJob).unwrap_err().to_string().contains("up to 49"));
+        assert!(with_remedy(&command_line(&spec, ArenaKind::MpiJob).unwrap_err()).contains("up to 49"));
     }
 }

@@ -79,6 +79,7 @@ fn sshd(port: u16) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::job::spec::tests::{spec, variable};
+    use crate::remedy::with_remedy;
     use crate::targets::by_id;
 
     #[test]
@@ -133,6 +134,6 @@ mod tests {
     fn not_elsewhere() {
         let mut spec = spec();
         spec.target = by_id("ecs").unwrap();
-        assert!(manifest(&spec).err().unwrap().to_string().contains("--target ack"));
+        assert!(with_remedy(&manifest(&spec).err().unwrap()).contains("--target ack"));
     }
 }

@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use crate::job::spec::Workload;
     use crate::job::spec::tests::{NASTY, command, spec, variable};
+    use crate::remedy::with_remedy;
 
     const SSH: Launcher<'_> = Launcher::OnPodNetwork { ssh: "-p 12345" };
 
@@ -164,7 +165,7 @@ mod tests {
         let check = |words: &[&str]| {
             let mut spec = spec();
             spec.workload = command(words);
-            check_command(&spec, "--for pytorchjob").map_err(|error| error.to_string())
+            check_command(&spec, "--for pytorchjob").map_err(|error| with_remedy(&error))
         };
         for words in [
             ["torchrun", "train.py"].as_slice(),

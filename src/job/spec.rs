@@ -3,6 +3,7 @@
 use super::quantity::Quantity;
 use crate::launch::variables::{UserVariable, is_secret};
 use crate::reference::{Reference, ReferenceError};
+use crate::remedy::Remedy;
 use crate::shell::shell_join;
 use crate::targets::Target;
 
@@ -78,20 +79,30 @@ pub enum UserCommand {
 pub enum JobError {
     #[error("image {image}")]
     Image { image: String, source: ReferenceError },
-    #[error("image {0}: a job names an image as its hosts pull it\n  push it, and use REGISTRY/REPOSITORY:TAG")]
+    #[error("image {0}: a job names an image as its hosts pull it")]
     ImageSource(String),
-    #[error("the job has no command\n  append it: -- PROGRAM ARGUMENTS, or --command 'SHELL LINE'")]
+    #[error("the job has no command")]
     NoCommand,
     #[error("the command contains a zero byte, which no argument can")]
     ZeroByte,
-    #[error("{option} {value:?}: {rule}\n  {remedy}")]
+    #[error("{option} {value:?}: {rule}")]
     Value { option: &'static str, value: String, rule: String, remedy: String },
-    #[error(
-        "--env {0:?}: the name of a variable has letters, digits and _, and does not start with a digit\n  --env NAME=VALUE"
-    )]
+    #[error("--env {0:?}: the name of a variable has letters, digits and _, and does not start with a digit")]
     VariableName(String),
-    #[error("{problem}\n  {remedy}")]
+    #[error("{problem}")]
     Other { problem: String, remedy: String },
+}
+
+impl Remedy for JobError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            JobError::ImageSource(_) => "push it, and use REGISTRY/REPOSITORY:TAG".to_owned(),
+            JobError::NoCommand => "append it: -- PROGRAM ARGUMENTS, or --command 'SHELL LINE'".to_owned(),
+            JobError::Value { remedy, .. } | JobError::Other { remedy, .. } => remedy.clone(),
+            JobError::VariableName(_) => "--env NAME=VALUE".to_owned(),
+            JobError::Image { .. } | JobError::ZeroByte => return None,
+        })
+    }
 }
 
 impl UserCommand {
@@ -296,6 +307,7 @@ fn is_identifier(name: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::remedy::with_remedy;
     use crate::targets::by_id;
 
     /// A job on two ACK hosts that runs `python train.py`.
@@ -352,7 +364,7 @@ pub(super) mod tests {
         let wrong = |words: &str, change: &dyn Fn(&mut JobSpec)| {
             let mut spec = spec();
             change(&mut spec);
-            let text = spec.check().unwrap_err().to_string();
+            let text = with_remedy(&spec.check().unwrap_err());
             assert!(text.contains(words), "{text:?} lacks {words:?}");
         };
         wrong("image Train", &|spec| spec.image = "Train".into());
@@ -375,7 +387,7 @@ pub(super) mod tests {
         let check = |name: &str| {
             let mut spec = spec();
             spec.name = name.to_owned();
-            spec.check_name(9).map_err(|error| error.to_string())
+            spec.check_name(9).map_err(|error| with_remedy(&error))
         };
         assert_eq!(check("a1-b"), Ok(()));
         assert_eq!(check(&"a".repeat(54)), Ok(()));

@@ -7,6 +7,7 @@ use super::host::{Host, HostGpu, Locality};
 use crate::docker::container_spec::{Bind, Device, Gpus, NvidiaGpus};
 use crate::docker::engine::{EngineHost, EngineKind};
 use crate::facts::run::GpuSelection;
+use crate::remedy::Remedy;
 use std::fmt;
 use std::str::FromStr;
 
@@ -127,15 +128,22 @@ pub struct Obstacle {
 /// No way works, or the selected GPUs are not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    #[error("the container cannot get GPUs{}", list(.0))]
+    #[error("the container cannot get GPUs")]
     NoWay(Vec<Obstacle>),
     #[error("--gpus requests {asked}, but this host has {present}")]
     NoSuchGpu { asked: String, present: String },
 }
 
-/// One line each.
-fn list(obstacles: &[Obstacle]) -> String {
-    obstacles.iter().map(|o| format!("\n{}: {}\n  {}", o.way, o.reason, o.remedy)).collect()
+impl Remedy for AccessError {
+    fn remedy(&self) -> Option<String> {
+        match self {
+            AccessError::NoWay(obstacles) => {
+                let lines = obstacles.iter().map(|o| format!("{}: {}\n{}", o.way, o.reason, o.remedy));
+                Some(lines.collect::<Vec<_>>().join("\n"))
+            }
+            AccessError::NoSuchGpu { .. } => None,
+        }
+    }
 }
 
 /// What is known about engine and host.
@@ -348,6 +356,7 @@ fn plain(selection: &GpuSelection, situation: Situation<'_>) -> Result<Access, O
 mod tests {
     use super::super::host::{CdiDevice, HostLibrary};
     use super::*;
+    use crate::remedy::with_remedy;
 
     fn host() -> Host {
         let gpu = |minor| HostGpu { minor, node: format!("/dev/nvidia{minor}"), pci_address: None, model: None };
@@ -419,12 +428,12 @@ mod tests {
         let AccessError::NoWay(obstacles) = &error else { panic!("{error:?}") };
         assert_eq!(obstacles.iter().map(|o| o.way).collect::<Vec<_>>(), [Way::Nvidia, Way::Cdi, Way::Plain]);
         for word in ["nvidia-container-toolkit", "daemon.json", "no NVIDIA GPU"] {
-            assert!(error.to_string().contains(word), "{error}");
+            assert!(with_remedy(&error).contains(word), "{error}");
         }
         let remote = Locality::Remote(REMOTE.to_owned());
         let error =
             choose(Wanted::Only(Way::Plain), &GpuSelection::All, &engine(&[], &[]), &host(), &remote).unwrap_err();
-        assert!(error.to_string().contains(REMOTE), "{error}");
+        assert!(with_remedy(&error).contains(REMOTE), "{error}");
         for (broken, word) in [
             (Host { driver_libraries: Vec::new(), ..host() }, "libcuda.so.1"),
             (Host { gpu_control_nodes: vec!["/dev/nvidiactl".into()], ..host() }, "nvidia-uvm"),
@@ -433,7 +442,7 @@ mod tests {
             let error =
                 choose(Wanted::Only(Way::Plain), &GpuSelection::All, &engine(&[], &[]), &broken, &Locality::Local)
                     .unwrap_err();
-            assert!(error.to_string().contains(word), "{error}");
+            assert!(with_remedy(&error).contains(word), "{error}");
         }
     }
 
@@ -450,7 +459,7 @@ mod tests {
         assert_eq!(access.gpus, Gpus::Cdi(vec!["nvidia.com/gpu=0".into(), "nvidia.com/gpu=1".into()]));
         let error =
             choose(Wanted::Only(Way::Cdi), &GpuSelection::List(vec![1]), &bare, &here, &Locality::Local).unwrap_err();
-        assert!(error.to_string().contains("names nvidia.com/gpu=1; known: none"), "{error}");
+        assert!(with_remedy(&error).contains("names nvidia.com/gpu=1; known: none"), "{error}");
         let discovered = EngineHost { cdi_devices: vec!["nvidia.com/gpu=all".into()], ..bare.clone() };
         assert_eq!(
             choose(Wanted::Auto, &GpuSelection::All, &discovered, &Host::default(), &remote).unwrap().way,

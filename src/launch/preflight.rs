@@ -9,6 +9,7 @@ use crate::docker::engine::{Engine, EngineHost};
 use crate::docker::error::DockerError;
 use crate::facts::run::{AgentEnding, AgentMessage, AgentPlan, Ending, GpuSelection, RunFacts};
 use crate::facts::{ConsumerName, ImageFacts};
+use crate::remedy::Remedy;
 use crate::targets::Target;
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +56,16 @@ pub enum PrepareError {
     Access(#[from] AccessError),
     #[error(transparent)]
     Spec(#[from] SpecError),
+}
+
+impl Remedy for PrepareError {
+    fn remedy(&self) -> Option<String> {
+        match self {
+            PrepareError::Docker(error) => error.remedy(),
+            PrepareError::Access(error) => error.remedy(),
+            PrepareError::Spec(error) => error.remedy(),
+        }
+    }
 }
 
 /// What came of a preflight.

@@ -13,6 +13,7 @@ use crate::fabric::Fabric;
 use crate::facts::ImageFacts;
 use crate::facts::rdma::RdmaDevice;
 use crate::facts::run::LaunchFacts;
+use crate::remedy::Remedy;
 use crate::targets::Target;
 use std::path::PathBuf;
 
@@ -104,20 +105,30 @@ pub enum ExtraDevice {
 /// An argument that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    #[error("--rdma-device {name}: this host has no such device\n  present: {present}")]
+    #[error("--rdma-device {name}: this host has no such device")]
     NoSuchRdmaDevice { name: String, present: String },
-    #[error("--rdma-device {name}: it has no node\n  modprobe ib_uverbs")]
+    #[error("--rdma-device {name}: it has no node")]
     NoRdmaNode { name: String },
-    #[error("--rdma-device {name}: {why}, so its devices are unknown here\n  --device {RDMA_DIRECTORY}/uverbs0")]
+    #[error("--rdma-device {name}: {why}, so its devices are unknown here")]
     RemoteRdmaDevice { name: String, why: String },
     #[error("--device {0:?}: a device is HOST[:CONTAINER[:PERMISSIONS]], or a CDI name such as vendor.com/class=name")]
     Device(String),
     #[error("--mount {0:?}: a mount is SOURCE:TARGET[:ro], with absolute paths and no comma")]
     Mount(String),
-    #[error(
-        "--device {name}: one container gets CDI devices or GPUs of NVIDIA's toolkit, not both\n  --gpu-access cdi"
-    )]
+    #[error("--device {name}: one container gets CDI devices or GPUs of NVIDIA's toolkit, not both")]
     CdiBesideToolkit { name: String },
+}
+
+impl Remedy for SpecError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            SpecError::NoSuchRdmaDevice { present, .. } => format!("present: {present}"),
+            SpecError::NoRdmaNode { .. } => "modprobe ib_uverbs".to_owned(),
+            SpecError::RemoteRdmaDevice { .. } => format!("--device {RDMA_DIRECTORY}/uverbs0"),
+            SpecError::CdiBesideToolkit { .. } => "--gpu-access cdi".to_owned(),
+            SpecError::Device(_) | SpecError::Mount(_) => return None,
+        })
+    }
 }
 
 /// A container that is ready to be created, and what is said of it.
@@ -395,6 +406,7 @@ mod tests {
     use crate::facts::run::Origin;
     use crate::image_fixture::Fixture;
     use crate::image_fixture::elf::Library;
+    use crate::remedy::with_remedy;
     use crate::sysfs_fixture::SysTree;
     use crate::targets;
 
@@ -523,7 +535,7 @@ mod tests {
         assert_eq!(nodes("cce", &host, &[]).unwrap(), ["/dev/infiniband/uverbs1", RDMA_CM]);
         assert_eq!(nodes("cce", &host, &["erdma_0"]).unwrap(), ["/dev/infiniband/uverbs2", RDMA_CM]);
         let error: SpecError = nodes("ecs", &host, &["erdma_7"]).unwrap_err();
-        assert!(error.to_string().contains("present: erdma_0, erdma_1, mlx5_0, mlx5_9"), "{error}");
+        assert!(with_remedy(&error).contains("present: erdma_0, erdma_1, mlx5_0, mlx5_9"), "{error}");
         assert_eq!(nodes("cce", &host, &["mlx5_9"]).unwrap_err(), SpecError::NoRdmaNode { name: "mlx5_9".into() });
         // A host without RDMA is for the checks to judge.
         assert_eq!(nodes("ecs", &Host { has_rdma_cm: true, ..Host::default() }, &[]).unwrap(), [""; 0]);

@@ -6,6 +6,7 @@
 use crate::facts::run::{Origin, Variable};
 use crate::facts::{NcclSetting, SettingSource};
 use crate::nccl_settings::{InterfaceFilter, parse_number};
+use crate::remedy::Remedy;
 use std::collections::BTreeMap;
 
 /// Variables of the image that are recorded, by the start of their names.
@@ -48,10 +49,19 @@ pub struct UserVariable {
 pub enum EnvError {
     #[error("--env {0:?}: a variable's name has no spaces; write NAME=VALUE")]
     Name(String),
-    #[error("--env {0}: the variable is not set here\n  --env {0}=VALUE")]
+    #[error("--env {0}: the variable is not set here")]
     NotSet(String),
     #[error("--env {0}: the value contains a zero byte")]
     Value(String),
+}
+
+impl Remedy for EnvError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            EnvError::NotSet(text) => format!("--env {text}=VALUE"),
+            EnvError::Name(_) | EnvError::Value(_) => return None,
+        })
+    }
 }
 
 impl UserVariable {

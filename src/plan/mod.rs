@@ -17,6 +17,7 @@ use crate::fabric::{
 };
 use crate::facts::ImageFacts;
 use crate::reference::{is_digest, is_image_name, split_tag};
+use crate::remedy::Remedy;
 pub use apt::is_rdma_core;
 use offline::{OfferedFiles, OfflineError, Wanted, choose_files};
 pub use rpm::{has_package_manager, is_split_provider};
@@ -293,70 +294,94 @@ const PREDEFINED_ARGS: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "n
 pub enum PlanError {
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    #[error(
-        "--userspace keep: whether an image's userspace can stay is only known from the image\n  name the image in place of --distro"
-    )]
+    #[error("--userspace keep: whether an image's userspace can stay is only known from the image")]
     KeptUnseen,
-    #[error(
-        "--distro {distro}: whether it has apt or dnf is not known\n  a Dockerfile for an image that was not looked at can be written for {known}; for any other name the image in place of --distro"
-    )]
+    #[error("--distro {distro}: whether it has apt or dnf is not known")]
     UnseenDistro { distro: String, known: String },
     #[error("the image has no apt packages ({0}); this version swaps packages of images with apt, dnf or yum")]
     NotApt(&'static str),
-    #[error(
-        "the image's rpm packages cannot be swapped: its package manager is {0}, but dnf or yum is needed\n  install dnf in the base image, or start from one that has it"
-    )]
+    #[error("the image's rpm packages cannot be swapped: its package manager is {0}, but dnf or yum is needed")]
     NoYum(&'static str),
-    #[error("{option} is not for an image with this package manager\n  {instead}")]
+    #[error("{option} is not for an image with this package manager")]
     OtherManager { option: &'static str, instead: &'static str },
-    #[error(
-        "--key {0}: rpm reads keys as text, and this one is binary\n  make it text: gpg --no-default-keyring --keyring \"$(realpath {0})\" --armor --export > key.asc"
-    )]
+    #[error("--key {0}: rpm reads keys as text, and this one is binary")]
     BinaryKey(String),
-    #[error(
-        "--base-repo: {0:?} is not the address of a repository\n  it must start with http:// or https:// and contain no spaces, quotes or user name"
-    )]
+    #[error("--base-repo: {0:?} is not the address of a repository")]
     BaseRepo(String),
     #[error("the image is for {os}/{architecture}; packages exist for linux/amd64 and linux/arm64")]
     Platform { os: String, architecture: String },
-    #[error("image {0} has no name, and a Dockerfile cannot start from an id\n  give it one: docker tag {0} NAME")]
+    #[error("image {0} has no name, and a Dockerfile cannot start from an id")]
     Nameless(String),
-    #[error(
-        "the image's name {0:?} is not a valid image name, and a Dockerfile cannot start from it\n  docker load the image and give it a name: docker tag ID NAME"
-    )]
+    #[error("the image's name {0:?} is not a valid image name, and a Dockerfile cannot start from it")]
     InvalidName(String),
-    #[error(
-        "--base {0:?} is not a valid image name\n  an image name is lower case, such as registry.example.com/team/image:1.0"
-    )]
+    #[error("--base {0:?} is not a valid image name")]
     InvalidBase(String),
     #[error("the image's user {0:?} cannot be written in a Dockerfile")]
     User(String),
-    #[error("{option} conflicts with --userspace {userspace}\n  omit one of them")]
+    #[error("{option} conflicts with --userspace {userspace}")]
     NotWith { option: &'static str, userspace: &'static str },
-    #[error(
-        "{option} conflicts with the userspace that the image would get, {userspace}: {reason}\n  omit it, or choose another userspace with --userspace: {title} has {known}"
-    )]
+    #[error("{option} conflicts with the userspace that the image would get, {userspace}: {reason}")]
     NotWithDefault { option: &'static str, userspace: &'static str, reason: String, title: &'static str, known: String },
-    #[error(
-        "the image's own userspace cannot be kept: {0}\n  --userspace inbox uses the distribution's packages, --userspace doca NVIDIA's"
-    )]
+    #[error("the image's own userspace cannot be kept: {0}")]
     NotSound(String),
     #[error("{directory}: {error}")]
     Offline { directory: String, error: OfflineError },
-    #[error(
-        "--key {path}: it is not an OpenPGP public key: it starts with {start:?}\n  give the key that signs the repository, as text or binary"
-    )]
+    #[error("--key {path}: it is not an OpenPGP public key: it starts with {start:?}")]
     Key { path: String, start: String },
-    #[error(
-        "{0:?} is not a package name\n  --package, and packages of a recipe, take the name of one package, such as perftest"
-    )]
+    #[error("{0:?} is not a package name")]
     PackageName(String),
-    #[error("{0:?} is not a build argument\n  an example is --build-arg NAME=VALUE")]
+    #[error("{0:?} is not a build argument")]
     BuildArg(String),
-    #[error(
-        "--apt-proxy: {0:?} is not an address without credentials\n  credentials would stay in the image: pass them with --build-arg http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
-    )]
+    #[error("--apt-proxy: {0:?} is not an address without credentials")]
     AptProxy(String),
+}
+
+impl Remedy for PlanError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            PlanError::Repository(error) => return error.remedy(),
+            PlanError::Offline { error, .. } => return error.remedy(),
+            PlanError::KeptUnseen => "name the image in place of --distro".to_owned(),
+            PlanError::UnseenDistro { known, .. } => {
+                format!(
+                    "a Dockerfile for an image that was not looked at can be written for {known}; for any \
+                 other name the image in place of --distro"
+                )
+            }
+            PlanError::NoYum(_) => "install dnf in the base image, or start from one that has it".to_owned(),
+            PlanError::OtherManager { instead, .. } => instead.to_string(),
+            PlanError::BinaryKey(text) => {
+                format!(
+                    "make it text: gpg --no-default-keyring --keyring \"$(realpath {text})\" --armor --export \
+                 > key.asc"
+                )
+            }
+            PlanError::BaseRepo(_) => {
+                "it must start with http:// or https:// and contain no spaces, quotes or user name".to_owned()
+            }
+            PlanError::Nameless(text) => format!("give it one: docker tag {text} NAME"),
+            PlanError::InvalidName(_) => "docker load the image and give it a name: docker tag ID NAME".to_owned(),
+            PlanError::InvalidBase(_) => {
+                "an image name is lower case, such as registry.example.com/team/image:1.0".to_owned()
+            }
+            PlanError::NotWith { .. } => "omit one of them".to_owned(),
+            PlanError::NotWithDefault { known, title, .. } => {
+                format!("omit it, or choose another userspace with --userspace: {title} has {known}")
+            }
+            PlanError::NotSound(_) => {
+                "--userspace inbox uses the distribution's packages, --userspace doca NVIDIA's".to_owned()
+            }
+            PlanError::Key { .. } => "give the key that signs the repository, as text or binary".to_owned(),
+            PlanError::PackageName(_) => {
+                "--package, and packages of a recipe, take the name of one package, such as perftest".to_owned()
+            }
+            PlanError::BuildArg(_) => "an example is --build-arg NAME=VALUE".to_owned(),
+            PlanError::AptProxy(_) => "credentials would stay in the image: pass them with --build-arg \
+                 http_proxy=http://USER:PASSWORD@HOST:PORT, which leaves no trace"
+                .to_owned(),
+            PlanError::NotApt(_) | PlanError::Platform { .. } | PlanError::User(_) => return None,
+        })
+    }
 }
 
 /// Plans the swap of an image's RDMA userspace. `name` is what `FROM` should say, where the user gave a name.

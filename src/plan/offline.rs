@@ -9,6 +9,7 @@ use crate::fabric::{Fabric, PackageFiles, Userspace};
 use crate::facts::{ImageFacts, Package, PackageFacts};
 use crate::inspect::packages::{Candidates, Provided, parse_depends, split_relations};
 use crate::package_file::{Form, PackageFile};
+use crate::remedy::Remedy;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A directory of package files.
@@ -39,19 +40,28 @@ impl OfferedFiles {
 /// Why the files of a directory do not do.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OfflineError {
-    #[error("it lacks packages that the swap needs\n  missing: {}{}", .missing.join("\n  missing: "), lines("unusable", .unusable))]
+    #[error("it lacks packages that the swap needs")]
     Lacking { missing: Vec<String>, unusable: Vec<String> },
-    #[error("its files are from different builds: {0} and {1}\n  use files from one build only")]
+    #[error("its files are from different builds: {0} and {1}")]
     Mixed(String, String),
-    #[error("{0} is a Mellanox build, which drives no {1} device\n  use the vendor's packages")]
+    #[error("{0} is a Mellanox build, which drives no {1} device")]
     Mellanox(String, &'static str),
-    #[error("{file} has no {driver} provider\n  use the build that the fabric needs")]
+    #[error("{file} has no {driver} provider")]
     NoProvider { file: String, driver: &'static str },
 }
 
-/// More lines for an error's text.
-fn lines(label: &str, items: &[String]) -> String {
-    items.iter().map(|item| format!("\n  {label}: {item}")).collect()
+impl Remedy for OfflineError {
+    fn remedy(&self) -> Option<String> {
+        let lines = |label, items: &[String]| items.iter().map(|item| format!("{label}: {item}")).collect::<Vec<_>>();
+        Some(match self {
+            OfflineError::Lacking { missing, unusable } => {
+                [lines("missing", missing), lines("unusable", unusable)].concat().join("\n")
+            }
+            OfflineError::Mixed(..) => "use files from one build only".to_owned(),
+            OfflineError::Mellanox(..) => "use the vendor's packages".to_owned(),
+            OfflineError::NoProvider { .. } => "use the build that the fabric needs".to_owned(),
+        })
+    }
 }
 
 /// What a swap needs besides what it takes.

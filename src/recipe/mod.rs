@@ -10,6 +10,7 @@ pub use fact::{Fact, StatedFact};
 
 use crate::fabric::{self, FABRICS, Fabric};
 use crate::reference::{can_be_given, is_digest, is_image_name};
+use crate::remedy::Remedy;
 use crate::targets::{self, Target};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -128,31 +129,51 @@ pub enum RecipeError {
     Image(String),
     #[error("base.digest {0:?} is not sha256: followed by 64 hexadecimal digits")]
     Digest(String),
-    #[error("base.distro {0:?} is not ID-VERSION of a distribution\n  an example is \"ubuntu-22.04\"")]
+    #[error("base.distro {0:?} is not ID-VERSION of a distribution")]
     Distro(String),
-    #[error("fabric.name {name:?} is not known\n  known: {known}")]
+    #[error("fabric.name {name:?} is not known")]
     Fabric { name: String, known: String },
-    #[error("target {name:?} is not known\n  known: {known}")]
+    #[error("target {name:?} is not known")]
     Target { name: String, known: String },
     #[error("tag {0:?} is not a valid image name")]
     Tag(String),
-    #[error("expect: {} = {value:?} is not a valid value\n  an example is {:?}", .fact.key(), .fact.example())]
+    #[error("expect: {} = {value:?} is not a valid value", .fact.key())]
     Value { fact: Fact, value: String },
-    #[error("expect: an entry has no source\n  say who states it and where: source = \"...\"")]
+    #[error("expect: an entry has no source")]
     NoSource,
-    #[error("expect: {} is stated twice\n  keep the statement whose source is closer to the image", .0.key())]
+    #[error("expect: {} is stated twice", .0.key())]
     Twice(Fact),
     #[error("base.distro is {base:?}, and expect says {stated:?}")]
     TwoDistros { base: String, stated: String },
-    #[error(
-        "its image is in a regional registry: {image}\n  choose a region: --region {}",
-        .example.as_deref().unwrap_or("REGION")
-    )]
+    #[error("its image is in a regional registry: {image}")]
     RegionMissing { image: String, example: Option<String> },
-    #[error("region {0:?} is not a region id\n  an example is cn-hangzhou")]
+    #[error("region {0:?} is not a region id")]
     Region(String),
-    #[error("its image {0} is the same in every region\n  leave --region out")]
+    #[error("its image {0} is the same in every region")]
     NoRegion(String),
+}
+
+impl Remedy for RecipeError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            RecipeError::Distro(_) => "an example is \"ubuntu-22.04\"".to_owned(),
+            RecipeError::Fabric { known, .. } => format!("known: {known}"),
+            RecipeError::Target { known, .. } => format!("known: {known}"),
+            RecipeError::Value { fact, .. } => format!("an example is {:?}", fact.example()),
+            RecipeError::Twice(_) => "keep the statement whose source is closer to the image".to_owned(),
+            RecipeError::RegionMissing { example, .. } => {
+                format!("choose a region: --region {}", example.as_deref().unwrap_or("REGION"))
+            }
+            RecipeError::NoSource => "say who states it and where: source = \"...\"".to_owned(),
+            RecipeError::Region(_) => "an example is cn-hangzhou".to_owned(),
+            RecipeError::NoRegion(_) => "leave --region out".to_owned(),
+            RecipeError::Toml(_)
+            | RecipeError::Image(_)
+            | RecipeError::Digest(_)
+            | RecipeError::Tag(_)
+            | RecipeError::TwoDistros { .. } => return None,
+        })
+    }
 }
 
 /// Reads the text of a recipe; `name` is its name.
@@ -299,6 +320,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remedy::with_remedy;
 
     #[test]
     fn a_whole_recipe() {
@@ -362,7 +384,7 @@ mod tests {
                 "expect says \"debian-12\"",
             ),
         ] {
-            let error = parse_recipe("x", &text).unwrap_err().to_string();
+            let error = with_remedy(&parse_recipe("x", &text).unwrap_err());
             assert!(error.contains(said), "{text}: {error}");
         }
     }
@@ -372,13 +394,13 @@ mod tests {
         let text = "[base]\nimage = 'registry.{region}.example.com/a:1'\nregion_example = 'cn-hangzhou'\n[fabric]\nname = 'erdma'\n";
         let recipe = parse_recipe("x", text).unwrap();
         assert_eq!(recipe.image(Some("cn-beijing")).unwrap(), "registry.cn-beijing.example.com/a:1");
-        let missing = recipe.image(None).unwrap_err().to_string();
+        let missing = with_remedy(&recipe.image(None).unwrap_err());
         assert!(missing.contains("{region}") && missing.contains("--region cn-hangzhou"), "{missing}");
         for wrong in ["", "CN", "a.b", "-a", "a-", "a/b", "a b"] {
             assert!(matches!(recipe.image(Some(wrong)), Err(RecipeError::Region(_))), "{wrong:?}");
         }
         let plain = parse_recipe("x", "[base]\nimage = 'a'\n[fabric]\nname = 'erdma'\n").unwrap();
         assert_eq!(recipe.example_image(), "registry.cn-hangzhou.example.com/a:1");
-        assert!(plain.image(Some("cn-beijing")).unwrap_err().to_string().contains("leave --region out"));
+        assert!(with_remedy(&plain.image(Some("cn-beijing")).unwrap_err()).contains("leave --region out"));
     }
 }

@@ -17,6 +17,7 @@ use crate::docker::auth::AuthError;
 use crate::image::ImageError;
 use crate::image::layer::LayerError;
 use crate::reference::ReferenceError;
+use crate::remedy::Remedy;
 pub use pull::read_image;
 use std::io;
 use std::path::PathBuf;
@@ -39,31 +40,23 @@ pub enum RegistryError {
     Reference(#[from] ReferenceError),
     #[error(transparent)]
     Auth(#[from] AuthError),
-    #[error("{0:?} is not a registry host\n  a mirror is HOST or HOST:PORT")]
+    #[error("{0:?} is not a registry host")]
     Mirror(String),
     #[error("reading the certificates in {path}: {problem}")]
     Ca { path: PathBuf, problem: String },
-    #[error(
-        "the system has no CA certificates\n  install ca-certificates, or name a file: --registry-ca FILE or SSL_CERT_FILE"
-    )]
+    #[error("the system has no CA certificates")]
     NoRoots,
-    #[error(
-        "contacting {host}: {detail}\n  check the name, the network and the proxy (HTTPS_PROXY, NO_PROXY); a registry without TLS needs --plain-http"
-    )]
+    #[error("contacting {host}: {detail}")]
     Unreachable { host: String, detail: String },
-    #[error(
-        "contacting {host}: TLS failed: {detail}\n  trust its CA with --registry-ca FILE (or SSL_CERT_FILE); a registry without TLS needs --plain-http"
-    )]
+    #[error("contacting {host}: TLS failed: {detail}")]
     Tls { host: String, detail: String },
-    #[error("{host} has no {what}\n  check the name; a private repository may need `docker login {host}`")]
+    #[error("{host} has no {what}")]
     NotFound { host: String, what: String },
-    #[error("{host} refuses {what}: {message}\n  run `docker login {host}`, or check the name")]
+    #[error("{host} refuses {what}: {message}")]
     Unauthorized { host: String, what: String, message: String },
     #[error("{host} requires an unknown authentication scheme: {offered:?} (known: Bearer, Basic)")]
     Challenge { host: String, offered: String },
-    #[error(
-        "{host} refers to {realm} for a token, which has no TLS\n  credentials are sent there only with --plain-http"
-    )]
+    #[error("{host} refers to {realm} for a token, which has no TLS")]
     TokenAddress { host: String, realm: String },
     #[error("requesting {what} from {host}: it answered {status}: {message}")]
     Status { host: String, what: String, status: u16, message: String },
@@ -75,4 +68,39 @@ pub enum RegistryError {
     Layer { digest: String, source: LayerError },
     #[error(transparent)]
     Image(#[from] ImageError),
+}
+
+impl Remedy for RegistryError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            RegistryError::Mirror(_) => "a mirror is HOST or HOST:PORT".to_owned(),
+            RegistryError::NoRoots => {
+                "install ca-certificates, or name a file: --registry-ca FILE or SSL_CERT_FILE".to_owned()
+            }
+            RegistryError::Unreachable { .. } => {
+                "check the name, the network and the proxy (HTTPS_PROXY, NO_PROXY); a registry without \
+                 TLS needs --plain-http"
+                    .to_owned()
+            }
+            RegistryError::Tls { .. } => {
+                "trust its CA with --registry-ca FILE (or SSL_CERT_FILE); a registry without TLS needs \
+                 --plain-http"
+                    .to_owned()
+            }
+            RegistryError::NotFound { host, .. } => {
+                format!("check the name; a private repository may need `docker login {host}`")
+            }
+            RegistryError::Unauthorized { host, .. } => format!("run `docker login {host}`, or check the name"),
+            RegistryError::TokenAddress { .. } => "credentials are sent there only with --plain-http".to_owned(),
+            RegistryError::Auth(error) => return error.remedy(),
+            RegistryError::Image(error) => return error.remedy(),
+            RegistryError::Reference(_)
+            | RegistryError::Ca { .. }
+            | RegistryError::Challenge { .. }
+            | RegistryError::Status { .. }
+            | RegistryError::Protocol { .. }
+            | RegistryError::Dropped { .. }
+            | RegistryError::Layer { .. } => return None,
+        })
+    }
 }

@@ -44,18 +44,15 @@ impl Remedy for SourceError {
     fn remedy(&self) -> Option<String> {
         match self {
             SourceError::NoSuchImage { name } => Some(format!("docker pull {name}   (or docker load -i FILE)")),
-            SourceError::Registry(RegistryError::Auth(error)) => error.remedy(),
+            SourceError::Registry(error) => error.remedy(),
+            SourceError::Nowhere { source, .. } => source.remedy(),
+            SourceError::Reference(error) => error.remedy(),
+            SourceError::Image { source, .. } => source.remedy(),
+            SourceError::SavedFacts { source, .. } => source.remedy(),
             SourceError::Config(error) => error.remedy(),
             SourceError::Endpoint(error) => error.remedy(),
             SourceError::Docker(error) => error.remedy(),
-            SourceError::Reference(_)
-            | SourceError::Image { .. }
-            | SourceError::NoChoice { .. }
-            | SourceError::Inspect { .. }
-            | SourceError::Registry(_)
-            | SourceError::Nowhere { .. }
-            | SourceError::FactsFile { .. }
-            | SourceError::SavedFacts { .. } => None,
+            SourceError::NoChoice { .. } | SourceError::Inspect { .. } | SourceError::FactsFile { .. } => None,
         }
     }
 }

@@ -58,9 +58,9 @@ impl Remedy for SwapError {
             }
             SwapError::NotInDaemon { .. } => Some("load it first: docker load -i FILE".to_owned()),
             SwapError::Source(error) => error.remedy(),
-            SwapError::File { .. } | SwapError::Recipe { .. } | SwapError::RecipeDistro { .. } | SwapError::Plan(_) => {
-                None
-            }
+            SwapError::Recipe { source, .. } => source.remedy(),
+            SwapError::Plan(error) => error.remedy(),
+            SwapError::File { .. } | SwapError::RecipeDistro { .. } => None,
         }
     }
 }

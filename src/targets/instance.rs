@@ -2,6 +2,7 @@
 
 use super::source::{Source, Sourced};
 use super::{TARGETS, Target};
+use crate::remedy::Remedy;
 
 /// A machine that a cloud rents out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub struct ChosenInstance {
 /// Why a name is not an instance type for a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InstanceError {
-    #[error("unknown instance type {name:?}{}\n  {}", family.as_deref().unwrap_or_default(), remedy(target, near, known))]
+    #[error("unknown instance type {name:?}{}", family.as_deref().unwrap_or_default())]
     Unknown {
         name: String,
         target: &'static str,
@@ -81,21 +82,30 @@ pub enum InstanceError {
         known: Vec<&'static str>,
     },
     #[error(
-        "{name} is a type of {}, whose fabric differs from that of {target}\n  name the job's target (--target {}), or omit --instance",
-        listed_by.join(", "),
-        listed_by.first().copied().unwrap_or_default()
+        "{name} is a type of {}, whose fabric differs from that of {target}", listed_by.join(", ")
     )]
     OtherFabric { name: &'static str, target: &'static str, listed_by: Vec<&'static str> },
-    #[error("no document lists instance types for {target}, and no other target has {name:?}\n  omit --instance")]
+    #[error("no document lists instance types for {target}, and no other target has {name:?}")]
     NoneListed { name: String, target: &'static str },
 }
 
-fn remedy(target: &str, near: &[&str], known: &[&str]) -> String {
-    let names = match near {
-        [] => format!("known types: {}", known.join(", ")),
-        near => format!("did you mean {}? (rdmaprep targets {target} lists the target's)", near.join(", ")),
-    };
-    format!("{names}\n  omit --instance to continue without a type's figures")
+impl Remedy for InstanceError {
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            InstanceError::Unknown { target, near, known, .. } => {
+                let names = match near[..] {
+                    [] => format!("known types: {}", known.join(", ")),
+                    _ => format!("did you mean {}? (rdmaprep targets {target} lists the target's)", near.join(", ")),
+                };
+                format!("{names}\nomit --instance to continue without a type's figures")
+            }
+            InstanceError::OtherFabric { listed_by, .. } => {
+                let target = listed_by.first().copied().unwrap_or_default();
+                format!("name the job's target (--target {target}), or omit --instance")
+            }
+            InstanceError::NoneListed { .. } => "omit --instance".to_owned(),
+        })
+    }
 }
 
 /// Finds a type for a target, with or without `ecs.` in front.
@@ -172,6 +182,7 @@ fn near(name: &str, known: &[&'static str]) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remedy::with_remedy;
     use crate::targets::by_id;
 
     fn choose(target: &str, name: &str) -> Result<ChosenInstance, InstanceError> {
@@ -193,7 +204,7 @@ mod tests {
         let chosen = choose("pai-dlc", "ebmgn9gc.64xlarge").unwrap();
         let by: Vec<&str> = targets_with(chosen.instance).iter().map(|target| target.id).collect();
         assert_eq!((chosen.is_listed, by), (false, vec!["ecs", "ack"]));
-        let error = choose("cce", "ebmgn8v.48xlarge").unwrap_err().to_string();
+        let error = with_remedy(&choose("cce", "ebmgn8v.48xlarge").unwrap_err());
         assert!(error.contains("ecs.ebmgn8v.48xlarge is a type of pai-dlc, ecs, ack"), "{error}");
         assert!(error.contains("--target pai-dlc"), "{error}");
     }
@@ -209,7 +220,7 @@ mod tests {
             let Err(InstanceError::Unknown { near, .. }) = choose("pai-dlc", name) else { panic!("{name}") };
             assert!(near.contains(&expected), "{name}: {near:?}");
         }
-        let error = choose("pai-dlc", "p5.48large").unwrap_err().to_string();
+        let error = with_remedy(&choose("pai-dlc", "p5.48large").unwrap_err());
         assert!(error.contains("known types: ecs.ebmgn7v.32xlarge, "), "{error}");
         assert!(error.contains("omit --instance"), "{error}");
         // Nothing is guessed about a family without figures.

@@ -46,6 +46,7 @@ use rdmaprep::checks::{Bar, Finding, Severity, Status, Subject, Verdict, check_i
 use rdmaprep::fabric::erdma::ERDMA;
 use rdmaprep::facts::*;
 use rdmaprep::plan::{SwapOptions, plan_swap};
+use rdmaprep::remedy::with_remedy;
 use rdmaprep::targets;
 
 const LIB: &str = "usr/lib/x86_64-linux-gnu";
@@ -245,7 +246,7 @@ fn a14_distributions_that_are_not_listed() {
         let fixture = Fixture::plain(id, version, codename, architecture);
         let finding = expect(&fixture, "distro-listed", Status::Warn, &[id, "not on the vendor's list"]);
         assert!(finding.evidence[0].contains("ubuntu 22.04"), "{finding:?}");
-        let error = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
+        let error = with_remedy(&plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err());
         assert!(error.contains(&format!("{id} {version} on {architecture}")), "{error}");
         assert!(
             error.contains("ubuntu 24.04 (amd64, arm64), ubuntu 22.04 (amd64, arm64), ubuntu 20.04 (amd64)"),
@@ -256,7 +257,7 @@ fn a14_distributions_that_are_not_listed() {
     let mut unknown = Fixture::plain("ubuntu", "22.04", "jammy", "amd64");
     unknown.remove("usr/lib/os-release").remove("etc/os-release").file("etc/debian_version", "bookworm/sid\n");
     expect(&unknown, "distro-listed", Status::Warn, &["does not name its distribution"]);
-    let error = plan_swap(&unknown.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
+    let error = with_remedy(&plan_swap(&unknown.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err());
     assert!(
         error.contains("does not name its distribution") && error.contains("ubuntu 22.04 (amd64, arm64)"),
         "{error}"

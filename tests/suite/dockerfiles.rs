@@ -13,6 +13,7 @@ use rdmaprep::facts::{Package, PackageState};
 use rdmaprep::package_file::{Form, PackageFile};
 use rdmaprep::plan::offline::OfferedFiles;
 use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, UnseenImage, listed_distros, plan_swap, plan_unseen};
+use rdmaprep::remedy::with_remedy;
 
 fn dockerfile(fixture: &Fixture, options: &SwapOptions) -> String {
     let text = dockerfile_for(&ERDMA, fixture, options);
@@ -159,7 +160,7 @@ fn arm() {
     }
     for (version, codename) in [("20.04", "focal"), ("18.04", "bionic")] {
         let fixture = Fixture::plain("ubuntu", version, codename, "arm64");
-        let error = plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err().to_string();
+        let error = with_remedy(&plan_swap(&fixture.facts(), None, &ERDMA, &SwapOptions::default()).unwrap_err());
         assert!(error.contains(&format!("ubuntu {version} on arm64")), "{error}");
         assert!(error.contains(&format!("ubuntu {version} (amd64)")), "{error}");
     }
@@ -225,7 +226,7 @@ fn package_files() {
 #[test]
 fn package_files_that_do_not_do() {
     let facts = Fixture::ofed("debian", "12", "bookworm", "librdmacm1").facts();
-    let error = |files: OfferedFiles| plan_swap(&facts, None, &ERDMA, &with_files(files)).unwrap_err().to_string();
+    let error = |files: OfferedFiles| with_remedy(&plan_swap(&facts, None, &ERDMA, &with_files(files)).unwrap_err());
     assert!(plan_swap(&facts, None, &ERDMA, &with_files(offered(&FILES))).is_ok());
     let mut some = offered(&FILES[..2]);
     some.unusable.insert("broken.deb".into(), "it is not a package file".into());
@@ -262,7 +263,7 @@ fn package_files_that_do_not_do() {
     assert!(said.contains("libibverbs1.deb: package libibverbs1 is also in again.deb: keep one of them"), "{said}");
     let mut more = with_files(offered(&FILES));
     more.extra_packages = vec!["perftest".into()];
-    let said = plan_swap(&facts, None, &ERDMA, &more).unwrap_err().to_string();
+    let said = with_remedy(&plan_swap(&facts, None, &ERDMA, &more).unwrap_err());
     assert!(said.contains("missing: package perftest"), "{said}");
 }
 
@@ -343,21 +344,21 @@ fn roce_chooses_by_what_is_there() {
         (Fixture::plain("ubuntu", "22.04", "jammy", "amd64"), "the loader finds no libibverbs.so.1"),
     ] {
         assert_eq!(chosen(&fixture), Userspace::Inbox, "{reason}");
-        let error = plan_swap(&fixture.facts(), None, &ROCE, &userspace(Userspace::Keep)).unwrap_err().to_string();
+        let error = with_remedy(&plan_swap(&fixture.facts(), None, &ROCE, &userspace(Userspace::Keep)).unwrap_err());
         assert!(error.contains(reason) && error.contains("--userspace inbox"), "{error}");
     }
     // More packages are asked for: nothing can be added to what stays as it is.
     let mut more = SwapOptions { extra_packages: vec!["perftest".into()], ..SwapOptions::default() };
     assert_eq!(plan_swap(&good().facts(), None, &ROCE, &more).unwrap().userspace, Userspace::Inbox);
     more.userspace = Some(Userspace::Keep);
-    let error = plan_swap(&good().facts(), None, &ROCE, &more).unwrap_err().to_string();
+    let error = with_remedy(&plan_swap(&good().facts(), None, &ROCE, &more).unwrap_err());
     assert_eq!(error, "--package conflicts with --userspace keep\n  omit one of them");
 }
 
 #[test]
 fn options_that_do_not_go_together() {
     let facts = Fixture::good().facts();
-    let error = |fabric, options: &SwapOptions| plan_swap(&facts, None, fabric, options).unwrap_err().to_string();
+    let error = |fabric, options: &SwapOptions| with_remedy(&plan_swap(&facts, None, fabric, options).unwrap_err());
     assert!(error(&ERDMA, &userspace(Userspace::Inbox)).contains("has no userspace \"inbox\"\n  known: vendor"));
     assert!(error(&ROCE, &userspace(Userspace::Vendor)).contains("known: keep, inbox, doca"));
     let with = |repository: RepositoryChoice, chosen| SwapOptions { repository, ..userspace(chosen) };
@@ -378,7 +379,7 @@ fn options_that_do_not_go_together() {
     let mirror = RepositoryChoice { mirror: Some("http://m.example.com/x".into()), ..RepositoryChoice::default() };
     let unchosen = SwapOptions { repository: mirror.clone(), ..SwapOptions::default() };
     let kept = plan_swap(&Fixture::ofed("ubuntu", "22.04", "jammy", "librdmacm1").facts(), None, &ROCE, &unchosen);
-    let said = kept.unwrap_err().to_string();
+    let said = with_remedy(&kept.unwrap_err());
     assert!(
         said.starts_with("--mirror conflicts with the userspace that the image would get, keep: its own is right\n"),
         "{said}"
@@ -499,7 +500,7 @@ fn what_cannot_be_planned_is_said() {
     let bad_package = SwapOptions { extra_packages: vec!["a;b".into()], ..options.clone() };
     assert!(matches!(error(&good(), &bad_package), PlanError::PackageName(_)));
     let secret = SwapOptions { apt_proxy: Some("http://u:s3cret@proxy:1".into()), ..options };
-    let said = error(&good(), &secret).to_string();
+    let said = with_remedy(&error(&good(), &secret));
     assert!(said.contains("http_proxy") && !said.contains("s3cret"), "{said}");
 }
 

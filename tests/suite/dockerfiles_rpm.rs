@@ -13,6 +13,7 @@ use rdmaprep::facts::{ImageFacts, OfedDirectory, Package, PackageFacts, PackageM
 use rdmaprep::package_file::{Form, PackageFile};
 use rdmaprep::plan::offline::OfferedFiles;
 use rdmaprep::plan::{KeyFile, PlanError, SwapOptions, SwapPlan, UnseenImage, WithoutOffer, plan_swap, plan_unseen};
+use rdmaprep::remedy::with_remedy;
 
 fn package(name: &str, version: &str, architecture: &str, depends: &str) -> Package {
     Package {
@@ -212,7 +213,7 @@ fn unlisted_distributions() {
     {
         let error = refused(&ofed(id, version, architecture, "dnf"), &SwapOptions::default());
         assert!(matches!(error, PlanError::Repository(RepositoryError::NotListed { .. })), "{id}: {error}");
-        assert!(error.to_string().contains("alinux 3 (amd64, arm64), alinux 2 (amd64), centos 8"), "{error}");
+        assert!(with_remedy(&error).contains("alinux 3 (amd64, arm64), alinux 2 (amd64), centos 8"), "{error}");
     }
 }
 
@@ -317,7 +318,7 @@ fn package_files() {
 #[test]
 fn package_files_that_do_not_do() {
     let facts = ofed("rocky", "9.3", "amd64", "dnf");
-    let error = |options: &SwapOptions| refused(&facts, options).to_string();
+    let error = |options: &SwapOptions| with_remedy(&refused(&facts, options));
     let mut some = offered(&FILES[..2], "44.1-2");
     let mut deb = file("librdmacm", "44.1-2", "");
     deb.form = Form::Deb;
@@ -356,7 +357,7 @@ fn package_files_that_do_not_do() {
     assert!(error(&stock).contains("libibverbs.rpm has no erdma provider"), "{}", error(&stock));
     // Files of rpm's are nothing for apt, and its own carry no signature that a key could check.
     let ubuntu = Fixture::good().facts();
-    let said = refused(&ubuntu, &offered(&FILES, "44.1-2")).to_string();
+    let said = with_remedy(&refused(&ubuntu, &offered(&FILES, "44.1-2")));
     assert!(said.contains("librdmacm.rpm: it is an rpm package, but the image's packages are Debian's"), "{said}");
     let key = Some(KeyFile { path: "vendor.key".into(), content: b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n".to_vec() });
     let error = refused(&ubuntu, &SwapOptions { key, ..offered(&FILES, "44.1-2") });
@@ -428,7 +429,7 @@ fn an_image_that_was_not_looked_at() {
     let inbox = render_dockerfile(&plan(&ROCE, "centos:8", "amd64", &SwapOptions::default()).unwrap());
     assert!(inbox.contains("discover_packages inbox; ") && !inbox.contains("    pin_packages; "), "{inbox}");
     let error =
-        |distro, architecture| plan(&ERDMA, distro, architecture, &SwapOptions::default()).unwrap_err().to_string();
+        |distro, architecture| with_remedy(&plan(&ERDMA, distro, architecture, &SwapOptions::default()).unwrap_err());
     let unknown = error("anolis:8.8", "amd64");
     assert!(unknown.contains("alinux, centos, debian,") && unknown.contains("rocky, ubuntu"), "{unknown}");
     let unlisted = error("centos:7", "arm64");

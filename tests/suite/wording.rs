@@ -93,3 +93,18 @@ fn the_patterns_find_what_they_are_for() {
     assert_eq!(slips("#[error(\"the engine is no longer there\")]\n"), 0);
     assert_eq!(slips("#[error(\"{0:?} is not a size\")]\n"), 0);
 }
+
+/// An error's text is one line, which can stand in a chain of causes; what to do is its remedy.
+#[test]
+fn errors_have_their_remedies_beside_them() {
+    let mut seen = 0;
+    for path in sources().iter().filter(|path| path.components().any(|part| part.as_os_str() == "src")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        for (at, _) in text.match_indices("#[error(") {
+            let attribute = &text[at..at + text[at..].find(")]").unwrap()];
+            assert!(!attribute.contains("\\n"), "{}: {attribute}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}

@@ -5,6 +5,8 @@
 //! same facts (`plan`), writes it as a Dockerfile (`dockerfile`) and hands it to the engine (`docker`). A launch runs the image
 //! as a job would (`launch`), or writes the job (`job`). `cli` is at the top.
 
+// What tests share is theirs alone.
+#![cfg_attr(test, allow(unreachable_pub))]
 #![deny(unsafe_code)]
 
 // The fixtures of the integration tests name this crate from outside.

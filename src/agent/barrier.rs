@@ -19,7 +19,7 @@ struct Shared {
 }
 
 /// One rank's view of the barrier.
-pub struct Barrier {
+pub(super) struct Barrier {
     shared: &'static Shared,
     ranks: u32,
 }
@@ -29,12 +29,12 @@ const POLLS: u32 = 64;
 
 impl Barrier {
     /// Makes `file` long enough; called once, before the ranks start.
-    pub fn prepare(file: &File) -> io::Result<()> {
+    pub(super) fn prepare(file: &File) -> io::Result<()> {
         file.set_len(size_of::<Shared>() as u64)
     }
 
     /// Maps a prepared file.
-    pub fn map(file: &impl AsFd, ranks: u32) -> io::Result<Barrier> {
+    pub(super) fn map(file: &impl AsFd, ranks: u32) -> io::Result<Barrier> {
         let (protection, length) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Shared>());
         // SAFETY: a new mapping at an address that the kernel chooses; it is never taken away.
         let page = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
@@ -44,7 +44,7 @@ impl Barrier {
     }
 
     /// Returns when every rank has called it as often as this one.
-    pub fn wait(&self) {
+    pub(super) fn wait(&self) {
         let round = self.shared.round.load(Ordering::Acquire);
         if self.shared.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.ranks {
             self.shared.arrived.store(0, Ordering::Release);

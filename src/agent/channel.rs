@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Write};
 
 /// The first line that a rank reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RankPlan {
+pub(super) struct RankPlan {
     pub rank: u32,
     pub ranks: u32,
     pub gpu: u32,
@@ -19,14 +19,14 @@ pub struct RankPlan {
 
 /// The second line that a rank reads: the communicator's id, as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meeting {
+pub(super) struct Meeting {
     pub unique_id: String,
 }
 
 /// A message from a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RankMessage {
+pub(super) enum RankMessage {
     Library {
         nccl: LoadedLibrary,
         version_code: i32,
@@ -41,7 +41,7 @@ pub enum RankMessage {
 
 /// One rank's measurement of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Timing {
+pub(super) struct Timing {
     pub data_type_index: u32,
     /// The requested size; whole elements may be less.
     pub size_bytes: u64,
@@ -52,7 +52,7 @@ pub struct Timing {
 }
 
 /// Writes one message as one line.
-pub fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)?;
@@ -60,7 +60,7 @@ pub fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
 }
 
 /// Reads one message; `None`: the other side is gone.
-pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+pub(super) fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -69,12 +69,12 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Optio
 }
 
 /// Lower-case hexadecimal digits.
-pub fn to_hex(bytes: &[u8]) -> String {
+pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes of as many pairs of digits as the array is long.
-pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     if text.len() != 2 * N || !text.is_ascii() {
         return None;

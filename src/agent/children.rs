@@ -27,7 +27,7 @@ fn of_agent(part: &str) -> Command {
 
 /// An event for the supervisor.
 #[derive(Debug)]
-pub enum Event {
+pub(super) enum Event {
     Said {
         rank: u32,
         message: RankMessage,
@@ -43,14 +43,14 @@ pub enum Event {
 
 /// The result of the libcuda probe.
 #[derive(Debug)]
-pub struct GpuAnswer {
+pub(super) struct GpuAnswer {
     pub probe: GpuProbe,
     /// The probe did not end in time.
     pub is_late: bool,
 }
 
 /// A rank's process.
-pub struct RankProcess {
+pub(super) struct RankProcess {
     pub child: Child,
     socket: UnixStream,
     pub files: RankFiles,
@@ -58,7 +58,7 @@ pub struct RankProcess {
 
 impl RankProcess {
     /// Starts a rank; its messages arrive as events.
-    pub fn start(
+    pub(super) fn start(
         plan: &RankPlan,
         files: RankFiles,
         variables: &[(&str, String)],
@@ -93,13 +93,13 @@ impl RankProcess {
     }
 
     /// Tells the rank where to meet the others. A rank that is gone is noticed by its end.
-    pub fn meet(&mut self, unique_id: &str) {
+    pub(super) fn meet(&mut self, unique_id: &str) {
         let _ = send(&mut self.socket, &Meeting { unique_id: unique_id.to_owned() });
     }
 }
 
 /// The meaning of an unannounced exit. `out_of_memory`: the kernel has killed for memory since the start.
-pub fn explain_exit(status: ExitStatus, out_of_memory: bool, limit_bytes: Option<u64>) -> Failure {
+pub(super) fn explain_exit(status: ExitStatus, out_of_memory: bool, limit_bytes: Option<u64>) -> Failure {
     match (status.signal(), status.code()) {
         (Some(libc::SIGKILL), _) if out_of_memory => Failure::OutOfMemory { limit_bytes },
         (Some(signal), _) => Failure::Signal { signal, name: signal_name(signal) },
@@ -125,7 +125,7 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// Probes libcuda in a separate process.
-pub fn probe_gpus(limit: Duration) -> GpuAnswer {
+pub(super) fn probe_gpus(limit: Duration) -> GpuAnswer {
     let (answer, _) = probe(part::GPUS, limit);
     let is_late = matches!(answer, Err(ProbeError::Late(_)));
     let probe = answer.unwrap_or_else(|error| GpuProbe {
@@ -139,7 +139,7 @@ pub fn probe_gpus(limit: Duration) -> GpuAnswer {
 }
 
 /// Probes libibverbs in a separate process.
-pub fn probe_verbs(limit: Duration) -> VerbsProbe {
+pub(super) fn probe_verbs(limit: Duration) -> VerbsProbe {
     let (answer, stderr) = probe(part::VERBS, limit);
     let mut probe = answer.unwrap_or_else(|error| VerbsProbe {
         library: None,

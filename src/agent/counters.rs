@@ -10,11 +10,11 @@ type Key = (String, Option<u32>, String);
 
 /// Values at one moment, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counters(BTreeMap<Key, (u64, u64)>);
+pub(super) struct Counters(BTreeMap<Key, (u64, u64)>);
 
 impl Counters {
     /// Reads all counters below a root.
-    pub fn read(root: &Path) -> Counters {
+    pub(super) fn read(root: &Path) -> Counters {
         let tree = Tree::new(root);
         let mut found = BTreeMap::new();
         for device in rdma::devices(&tree) {
@@ -36,7 +36,7 @@ impl Counters {
     }
 
     /// How much each counter rose since `before`; one that was reset counts from zero.
-    pub fn since(&self, before: &Counters) -> Vec<CounterDelta> {
+    pub(super) fn since(&self, before: &Counters) -> Vec<CounterDelta> {
         let deltas = self.0.iter().filter_map(|((device, port, source), after)| {
             let before = before.0.get(&(device.clone(), *port, source.clone()))?;
             let rise = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after);

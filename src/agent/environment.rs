@@ -20,7 +20,7 @@ const CAP_IPC_LOCK: u32 = 14;
 const MAX_FILE: usize = 64 * 1024;
 
 /// Collects everything.
-pub fn look() -> EnvironmentFacts {
+pub(super) fn look() -> EnvironmentFacts {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     EnvironmentFacts {
         variables: variables(),
@@ -83,7 +83,7 @@ fn file_system(path: &str) -> Option<FileSystem> {
 }
 
 /// Whether CAP_IPC_LOCK is in the effective set.
-pub fn can_lock_memory(status: &str) -> bool {
+pub(super) fn can_lock_memory(status: &str) -> bool {
     effective_capabilities(status) >> CAP_IPC_LOCK & 1 == 1
 }
 
@@ -93,7 +93,7 @@ fn effective_capabilities(status: &str) -> u64 {
 }
 
 /// Reads limits and counts of the process's control group, of either version.
-pub fn cgroup(root: &Path, own: &str) -> CgroupFacts {
+pub(super) fn cgroup(root: &Path, own: &str) -> CgroupFacts {
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let field = |path: &Path, name: &str| {
         let text = fs::read_to_string(path).ok()?;
@@ -131,12 +131,12 @@ pub fn cgroup(root: &Path, own: &str) -> CgroupFacts {
 }
 
 /// The control group of this process.
-pub fn own_cgroup() -> CgroupFacts {
+pub(super) fn own_cgroup() -> CgroupFacts {
     cgroup(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
 }
 
 /// Network interfaces with their addresses.
-pub fn interfaces() -> Vec<Interface> {
+pub(super) fn interfaces() -> Vec<Interface> {
     let mut addresses = addresses();
     let read = |name: &str, file: &str| {
         let text = fs::read_to_string(Path::new("/sys/class/net").join(name).join(file)).ok()?;

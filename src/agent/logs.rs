@@ -14,7 +14,7 @@ const LAST_LINE_BYTES: u64 = 64 * 1024;
 
 /// The files of one rank.
 #[derive(Debug, Clone)]
-pub struct RankFiles {
+pub(super) struct RankFiles {
     /// `NCCL_DEBUG_FILE`
     pub log: PathBuf,
     /// stdout and stderr
@@ -22,7 +22,7 @@ pub struct RankFiles {
 }
 
 impl RankFiles {
-    pub fn new(directory: &Path, rank: u32) -> RankFiles {
+    pub(super) fn new(directory: &Path, rank: u32) -> RankFiles {
         RankFiles {
             log: directory.join(format!("nccl-{rank}.log")),
             output: directory.join(format!("rank-{rank}.out")),
@@ -30,17 +30,17 @@ impl RankFiles {
     }
 
     /// The log, with the number of bytes left out in its middle.
-    pub fn read_log(&self) -> (String, u64) {
+    pub(super) fn read_log(&self) -> (String, u64) {
         read_ends(&self.log, HEAD_BYTES, TAIL_BYTES).unwrap_or_default()
     }
 
     /// The end of the process's own output.
-    pub fn read_output(&self) -> String {
+    pub(super) fn read_output(&self) -> String {
         read_ends(&self.output, 0, OUTPUT_BYTES).unwrap_or_default().0
     }
 
     /// NCCL's last line.
-    pub fn last_line(&self) -> Option<String> {
+    pub(super) fn last_line(&self) -> Option<String> {
         let (text, _) = read_ends(&self.log, 0, LAST_LINE_BYTES).ok()?;
         text.lines().rev().map(str::trim_end).find(|line| !line.is_empty()).map(str::to_owned)
     }

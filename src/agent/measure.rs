@@ -34,7 +34,7 @@ const CLEARED_BYTES_PER_S: f64 = 50e9;
 const TIMED_SEED: u64 = 99;
 
 /// Everything that one rank works with.
-pub struct Bench<'a> {
+pub(super) struct Bench<'a> {
     member: Member<'a>,
     kernels: Vec<Kernels>,
     buffers: Buffers,
@@ -57,19 +57,19 @@ struct Buffers {
 
 /// One checked operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub(super) struct Checked {
     pub wrong: u64,
     pub first: Option<WrongElement>,
 }
 
 /// The timed result for one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Timed {
+pub(super) struct Timed {
     pub time_us: f64,
 }
 
 /// The rank's identity and resources.
-pub struct Member<'a> {
+pub(super) struct Member<'a> {
     pub cuda: &'a Cuda,
     pub nccl: &'a Nccl,
     pub communicator: Communicator,
@@ -82,7 +82,7 @@ pub struct Member<'a> {
 
 impl<'a> Bench<'a> {
     /// Loads the kernels and takes the memory: two buffers of the largest size.
-    pub fn prepare(member: Member<'a>, collective: &Collective) -> Result<Bench<'a>, Failure> {
+    pub(super) fn prepare(member: Member<'a>, collective: &Collective) -> Result<Bench<'a>, Failure> {
         let (cuda, nccl) = (member.cuda, member.nccl);
         let module = cuda.load_ptx(PTX)?;
         let mut kernels = Vec::new();
@@ -129,13 +129,13 @@ impl<'a> Bench<'a> {
     }
 
     /// The first operation, in which NCCL connects the ranks.
-    pub fn connect(&self, data_type: DataType, size: u64) -> Result<(), Failure> {
+    pub(super) fn connect(&self, data_type: DataType, size: u64) -> Result<(), Failure> {
         self.start(data_type, size, Placement::OutOfPlace, 0)?;
         self.complete()
     }
 
     /// The untimed operations before the table: every size by factors of two. Returns when the buffers are clear.
-    pub fn warm_up(&self, data_type: DataType, collective: &Collective) -> Result<(), Failure> {
+    pub(super) fn warm_up(&self, data_type: DataType, collective: &Collective) -> Result<(), Failure> {
         let mut size = collective.min_bytes;
         while size > 0 && size <= collective.max_bytes {
             for iteration in 0..collective.warmup {
@@ -150,7 +150,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Times one size.
-    pub fn time(&self, at: usize, size: u64, placement: Placement, collective: &Collective) -> Result<Timed, Failure> {
+    pub(super) fn time(
+        &self,
+        at: usize,
+        size: u64,
+        placement: Placement,
+        collective: &Collective,
+    ) -> Result<Timed, Failure> {
         let data_type = collective.data_types[at];
         let from = match placement {
             Placement::OutOfPlace => self.buffers.send,
@@ -173,7 +179,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs one operation on fresh data and counts the elements that are not the exact sum.
-    pub fn check(
+    pub(super) fn check(
         &self,
         at: usize,
         data_type: DataType,

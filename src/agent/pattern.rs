@@ -49,7 +49,7 @@ fn sum(data_type: DataType, index: u64, ranks: u64, seed: u64) -> i64 {
 }
 
 /// Bit pattern of an element's sum.
-pub fn expected_bits(data_type: DataType, index: u64, ranks: u32, seed: u64) -> u32 {
+pub(super) fn expected_bits(data_type: DataType, index: u64, ranks: u32, seed: u64) -> u32 {
     bits(data_type, sum(data_type, index, u64::from(ranks), seed))
 }
 

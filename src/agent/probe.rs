@@ -6,7 +6,7 @@ use crate::ffi::verbs::Verbs;
 use std::fs;
 
 /// Probes libcuda.
-pub fn gpus() -> GpuProbe {
+pub(super) fn gpus() -> GpuProbe {
     let mut probe =
         GpuProbe { library: None, cuda_version_code: None, gpus: Vec::new(), peer_access: Vec::new(), failure: None };
     probe.failure = fill_gpus(&mut probe).err();
@@ -59,7 +59,7 @@ fn numa_node(pci_address: &str) -> Option<i32> {
 }
 
 /// Probes libibverbs.
-pub fn verbs() -> VerbsProbe {
+pub(super) fn verbs() -> VerbsProbe {
     match Verbs::open() {
         Err(failure) => VerbsProbe { library: None, devices: Vec::new(), failure: Some(failure), warnings: Vec::new() },
         Ok(verbs) => {

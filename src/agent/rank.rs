@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 
 /// Runs the rank; does not return to the caller's cleanup, since libraries are loaded whose exit handlers may wait for
 /// other ranks.
-pub fn run() -> ! {
+pub(super) fn run() -> ! {
     let code = match connect().and_then(|mut supervisor| supervise(&mut supervisor)) {
         Ok(()) => 0,
         // Nobody is there to be told.

@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const REAP_PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs everything; the exit code of the process.
-pub fn run(plan: &Path) -> u8 {
+pub(super) fn run(plan: &Path) -> u8 {
     let plan = match read_plan(plan) {
         Ok(plan) => plan,
         Err(error) => {

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 /// Puts the ranks' measurements together.
 #[derive(Default)]
-pub struct Table {
+pub(super) struct Table {
     open: BTreeMap<(u32, u64, Placement), Vec<Timing>>,
     ready: BTreeMap<(u32, u64, Placement), Measured>,
 }
 
 impl Table {
     /// Adds a measurement; returns the row that it completes.
-    pub fn add(&mut self, timing: Timing, ranks: usize, collective: &Collective) -> Option<Row> {
+    pub(super) fn add(&mut self, timing: Timing, ranks: usize, collective: &Collective) -> Option<Row> {
         let (index, size) = (timing.data_type_index, timing.size_bytes);
         let key = (index, size, timing.placement);
         let timings = self.open.entry(key).or_default();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The parts of the agent, named as in [`agent::part`].
 #[derive(Debug, Subcommand)]
-pub enum AgentPart {
+pub(super) enum AgentPart {
     /// Run the ranks of a plan
     Run { plan: PathBuf },
     /// Run one rank; the plan comes on stdin
@@ -23,7 +23,7 @@ pub enum AgentPart {
 }
 
 /// Runs the part; the exit code is the agent's own.
-pub fn run(part: &AgentPart) -> Result<Exit, CliError> {
+pub(super) fn run(part: &AgentPart) -> Result<Exit, CliError> {
     let written = |result: io::Result<()>| result.map(|()| Exit::Ok).map_err(|source| CliError::Output { source });
     match part {
         AgentPart::Run { plan } => Ok(if agent::run(plan) == 0 { Exit::Ok } else { Exit::ImageAtFault }),

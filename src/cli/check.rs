@@ -27,7 +27,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct CheckArgs {
+pub(super) struct CheckArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry). Or a recipe, to judge what it states:
     /// its path, or the name of a shipped one (recipe:NAME if an image has the same name)
@@ -54,7 +54,7 @@ pub struct CheckArgs {
     source: SourceArgs,
 }
 
-pub fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &CheckArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if args.list {
         return list(args, output);
     }

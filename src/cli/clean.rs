@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 #[derive(Debug, Args)]
-pub struct CleanArgs {
+pub(super) struct CleanArgs {
     /// Also remove containers of runs that are, or may be, still alive
     #[arg(long)]
     all: bool,
@@ -51,7 +51,7 @@ struct Entry {
     reason: Option<String>,
 }
 
-pub fn run(args: &CleanArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &CleanArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let client = Client::load(&global.daemon())?;
     let cleaned = block_on(async {
         tokio::select! {

@@ -15,25 +15,25 @@ use std::path::{Path, PathBuf};
 
 /// One `-o FORMAT=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Destination {
+pub(super) struct Destination {
     format: Format,
     /// `None`: stdout, written `-`.
     path: Option<PathBuf>,
 }
 
 impl Destination {
-    pub fn format(&self) -> Format {
+    pub(super) fn format(&self) -> Format {
         self.format
     }
 }
 
 /// Reads `--format`, for clap, where a command has these formats.
-pub fn format_of(accepted: &'static [Format]) -> impl TypedValueParser<Value = Format> {
+pub(super) fn format_of(accepted: &'static [Format]) -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(accepted.iter().map(|format| format.name())).try_map(|name| by_name(accepted, &name))
 }
 
 /// Reads `FORMAT=FILE`, for clap, where a command has these formats.
-pub fn destination_of(
+pub(super) fn destination_of(
     accepted: &'static [Format],
 ) -> impl Fn(&str) -> Result<Destination, String> + Clone + Send + Sync + 'static {
     move |text| parse_destination(text, accepted)
@@ -60,7 +60,7 @@ fn parse_destination(text: &str, accepted: &[Format]) -> Result<Destination, Str
 ///
 /// # Errors
 /// Two results for one place.
-pub fn destinations(format: Option<Format>, given: &[Destination]) -> Result<Vec<Destination>, CliError> {
+pub(super) fn destinations(format: Option<Format>, given: &[Destination]) -> Result<Vec<Destination>, CliError> {
     let to_stdout = given.iter().filter(|destination| destination.path.is_none()).count();
     if to_stdout + usize::from(format.is_some()) > 1 {
         return Err(CliError::Usage(
@@ -82,7 +82,7 @@ pub fn destinations(format: Option<Format>, given: &[Destination]) -> Result<Vec
 ///
 /// # Errors
 /// Names all files that could not be written; the others are written nevertheless.
-pub fn write_everywhere(
+pub(super) fn write_everywhere(
     destinations: &[Destination],
     output: &mut Output,
     write: impl Fn(Format, &mut dyn Write, Style) -> io::Result<()>,
@@ -104,7 +104,7 @@ pub fn write_everywhere(
 type Content<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
 /// Writes a file completely, or leaves it unchanged.
-pub fn write_file(path: &Path, content: Content<'_>) -> io::Result<()> {
+pub(super) fn write_file(path: &Path, content: Content<'_>) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         // A device, a pipe, or an open file (/dev/stderr, /dev/fd/3) is written to, not replaced.

@@ -30,7 +30,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct DevicesArgs {
+pub(super) struct DevicesArgs {
     /// Show only these RDMA devices [default: all, and the host]
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
@@ -89,7 +89,7 @@ fn parse_interval(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &DevicesArgs, output: &mut Output) -> Result<Exit, CliError> {
     let places = destinations(args.format, &args.outputs)?;
     if !args.check && places.iter().any(|place| place.format().is_of_a_verdict()) {
         return Err(CliError::Usage("the formats junit, sarif and github show verdicts: add --check".into()));

@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 #[derive(Debug, Args)]
-pub struct DiffArgs {
+pub(super) struct DiffArgs {
     /// First image
     before: String,
     /// Second image
@@ -43,7 +43,7 @@ fn is_of_the_swap(name: &str) -> bool {
     RDMA_CORE_PACKAGES.contains(&name) || RDMA_RPM_PACKAGES.contains(&name) || is_ofed_name(name)
 }
 
-pub fn run(args: &DiffArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &DiffArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let before = args.source.load_facts(&args.before, global)?;
     let after = args.source.load_facts(&args.after, global)?;
     let diff = diff_images(&before, &after, is_of_the_swap);

@@ -26,7 +26,7 @@ impl From<Exit> for ExitCode {
 
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum CliError {
+pub(super) enum CliError {
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("reading {path}")]
@@ -67,7 +67,7 @@ pub enum CliError {
 
 impl CliError {
     /// The exit code of each error.
-    pub fn exit(&self) -> Exit {
+    pub(super) fn exit(&self) -> Exit {
         match self {
             CliError::Policy { .. }
             | CliError::NameTaken(_)
@@ -214,7 +214,7 @@ impl From<RunError> for CliError {
 }
 
 /// An error with its causes on one line, then the remedies, one line each.
-pub fn describe(error: &CliError) -> (String, Vec<String>) {
+pub(super) fn describe(error: &CliError) -> (String, Vec<String>) {
     let (mut message, mut remedies) = (Vec::new(), Vec::new());
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -233,7 +233,7 @@ pub fn describe(error: &CliError) -> (String, Vec<String>) {
 }
 
 /// Writes an error with its causes on one line and the remedy below.
-pub fn report_error(error: &CliError, json: bool) {
+pub(super) fn report_error(error: &CliError, json: bool) {
     let (message, remedies) = describe(error);
     // Nothing can be reported if stderr is gone.
     let _ = if json {

@@ -41,7 +41,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct ExplainArgs {
+pub(super) struct ExplainArgs {
     /// Logs of one run (- is stdin), or the id of a check
     #[arg(value_name = "LOG|ID", required = true)]
     subjects: Vec<String>,
@@ -62,7 +62,7 @@ pub struct ExplainArgs {
     format: TextOrJson,
 }
 
-pub fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &ExplainArgs, output: &mut Output) -> Result<Exit, CliError> {
     let chosen = parse_instance(args.target, args.instance.as_deref())?;
     // An existing path wins over a check with that name.
     if let [id] = &args.subjects[..]

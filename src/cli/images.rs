@@ -23,7 +23,7 @@ Facts that nobody states are -.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct ImagesArgs {
+pub(super) struct ImagesArgs {
     /// Recipe to show: the name of a shipped one, or a path
     name: Option<String>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct ImagesArgs {
     format: TextOrJson,
 }
 
-pub fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &ImagesArgs, output: &mut Output) -> Result<Exit, CliError> {
     let found = match &args.name {
         Some(name) => vec![swap::find_recipe(name)?],
         None if args.recipe.region.is_some() => {

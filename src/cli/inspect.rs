@@ -10,7 +10,7 @@ use crate::report::{Format, write_facts, write_json};
 use clap::Args;
 
 #[derive(Debug, Args)]
-pub struct InspectArgs {
+pub(super) struct InspectArgs {
     /// Image: NAME (daemon, else registry), the path of an archive, OCI layout or root directory, or SOURCE:… with SOURCE
     /// docker-daemon, docker-archive, oci, oci-archive, rootfs or docker:// (registry)
     image: String,
@@ -24,7 +24,7 @@ pub struct InspectArgs {
     source: SourceArgs,
 }
 
-pub fn run(args: &InspectArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &InspectArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let destinations = destinations(args.format, &args.outputs)?;
     let facts = args.source.load_facts(&args.image, global)?;
     write_everywhere(&destinations, output, |format, out, _| match format {

@@ -35,7 +35,7 @@ Only the job goes to stdout; what to know about it is on stderr (-q leaves it ou
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct JobArgs {
+pub(super) struct JobArgs {
     /// Image as the job's hosts pull it; it need not exist here
     image: String,
     /// Job format: CreateJob of PAI-DLC, a manifest for mpi-operator or training-operator, or a command line
@@ -161,7 +161,7 @@ fn parse_variable(text: &str) -> Result<UserVariable, String> {
     UserVariable::parse(text, |name| std::env::var(name).ok()).map_err(|error| with_remedy(&error))
 }
 
-pub fn run(args: &JobArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &JobArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let target = target(args)?;
     check_options(args)?;
     let spec = JobSpec {

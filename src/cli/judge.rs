@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
-pub struct JudgeArgs {
+pub(super) struct JudgeArgs {
     /// Where the image will run: pai-dlc, ecs, ack or cce [default: pai-dlc; for a recipe of another fabric, one that has it]
     #[arg(long, value_name = "NAME", value_parser = parse_target)]
     target: Option<&'static Target>,
@@ -33,7 +33,7 @@ enum FailOn {
 }
 
 /// A target by its id, for clap.
-pub fn parse_target(name: &str) -> Result<&'static Target, String> {
+pub(super) fn parse_target(name: &str) -> Result<&'static Target, String> {
     targets::by_id(name).ok_or_else(|| format!("known targets: {}", targets::known()))
 }
 
@@ -41,18 +41,18 @@ pub fn parse_target(name: &str) -> Result<&'static Target, String> {
 ///
 /// # Errors
 /// The name is not a type, or is one of another fabric.
-pub fn parse_instance(target: &Target, name: Option<&str>) -> Result<Option<ChosenInstance>, CliError> {
+pub(super) fn parse_instance(target: &Target, name: Option<&str>) -> Result<Option<ChosenInstance>, CliError> {
     name.map(|name| choose_instance(target, name)).transpose().map_err(|error| CliError::Usage(with_remedy(&error)))
 }
 
 impl JudgeArgs {
     /// The named target, else the default, unless a recipe has another fabric.
-    pub fn target(&self, recipe: Option<&Recipe>) -> &'static Target {
+    pub(super) fn target(&self, recipe: Option<&Recipe>) -> &'static Target {
         self.target.unwrap_or_else(|| default_target(recipe))
     }
 
     /// Reads the policy, before any work is done.
-    pub fn load(&self, recipe: Option<&Recipe>) -> Result<Judge, CliError> {
+    pub(super) fn load(&self, recipe: Option<&Recipe>) -> Result<Judge, CliError> {
         let target = self.target(recipe);
         let instance = parse_instance(target, self.instance.as_deref())?;
         let policy = self.policy.as_deref().map(load_policy).transpose()?;

@@ -6,7 +6,7 @@ use crate::report::{Style, write_json};
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// Collects what a command prints; a closed pipe (`| head`) is not an error.
-pub struct Output {
+pub(super) struct Output {
     stdout: BufWriter<io::Stdout>,
     pub style: Style,
     closed: bool,
@@ -14,7 +14,7 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new(colour: Colour) -> Output {
+    pub(super) fn new(colour: Colour) -> Output {
         let stdout = io::stdout();
         let colour = match colour {
             Colour::Always => true,
@@ -26,7 +26,7 @@ impl Output {
     }
 
     /// Writes through `write`, which gets the stream and the style.
-    pub fn write(&mut self, write: impl FnOnce(&mut dyn Write, Style) -> io::Result<()>) {
+    pub(super) fn write(&mut self, write: impl FnOnce(&mut dyn Write, Style) -> io::Result<()>) {
         if self.closed || self.failure.is_some() {
             return;
         }
@@ -39,16 +39,16 @@ impl Output {
     }
 
     /// Whether the reader closed the pipe.
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed || self.failure.is_some()
     }
 
-    pub fn json(&mut self, value: &impl serde::Serialize) {
+    pub(super) fn json(&mut self, value: &impl serde::Serialize) {
         self.write(|out, _| write_json(out, value));
     }
 
     /// The first failure, if there was one.
-    pub fn finish(self) -> Result<(), CliError> {
+    pub(super) fn finish(self) -> Result<(), CliError> {
         match self.failure {
             Some(source) => Err(CliError::Output { source }),
             None => Ok(()),

@@ -46,7 +46,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct PreflightArgs {
+pub(super) struct PreflightArgs {
     /// Image in the daemon
     image: String,
     #[command(flatten)]
@@ -194,7 +194,7 @@ impl From<ElementType> for DataType {
     }
 }
 
-pub fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &PreflightArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     let destinations = destinations(args.format, &args.outputs)?;
     let (Reference::Daemon(name) | Reference::Name(name)) = source::parse(&args.image)? else {
         let hint = "load it first: docker load -i FILE";

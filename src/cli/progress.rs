@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Format of the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ProgressMode {
+pub(super) enum ProgressMode {
     Auto,
     Plain,
     Json,
@@ -28,7 +28,7 @@ enum Sink {
 }
 
 /// Shows events as they come.
-pub struct Progress {
+pub(super) struct Progress {
     sink: Sink,
     /// Running steps: number → heading.
     steps: HashMap<u32, String>,
@@ -42,7 +42,7 @@ pub struct Progress {
 const NOTABLE: Duration = Duration::from_millis(100);
 
 impl Progress {
-    pub fn new(mode: ProgressMode, global: &Global) -> Progress {
+    pub(super) fn new(mode: ProgressMode, global: &Global) -> Progress {
         let sink = match mode {
             ProgressMode::Json => Sink::Json,
             _ if global.quiet => Sink::Silent,
@@ -61,7 +61,7 @@ impl Progress {
     }
 
     /// Progress of one of several builds: every line begins with its name, and there is no live line.
-    pub fn of_one(name: &str, mode: ProgressMode, global: &Global) -> Progress {
+    pub(super) fn of_one(name: &str, mode: ProgressMode, global: &Global) -> Progress {
         let mode = match mode {
             ProgressMode::Auto => ProgressMode::Plain,
             ProgressMode::Plain | ProgressMode::Json => mode,
@@ -72,7 +72,7 @@ impl Progress {
     }
 
     /// Shows one event of a build's course.
-    pub fn event(&mut self, event: Event<'_>) {
+    pub(super) fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Phase(text) => self.phase(text),
             Event::Pull(event) => self.pull_event(&event),
@@ -86,7 +86,7 @@ impl Progress {
     }
 
     /// Reports a phase outside the build.
-    pub fn phase(&self, text: &str) {
+    pub(super) fn phase(&self, text: &str) {
         match &self.sink {
             Sink::Live(bar) => bar.set_message(text.to_owned()),
             Sink::Plain => self.line(text),
@@ -174,7 +174,7 @@ impl Progress {
     }
 
     /// Reports why one of several builds ended, even if only errors are shown.
-    pub fn error(&self, message: &str, remedy: &[String]) {
+    pub(super) fn error(&self, message: &str, remedy: &[String]) {
         if let Sink::Json = self.sink {
             return self.json(&serde_json::json!({"event": "error", "message": message, "remedy": remedy}));
         }
@@ -207,7 +207,7 @@ impl Progress {
     }
 
     /// Removes the live line.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         if let Sink::Live(bar) = &self.sink {
             bar.finish_and_clear();
         }

@@ -7,13 +7,13 @@ use clap::Args;
 
 /// Options that a recipe may need.
 #[derive(Debug, Clone, Default, Args)]
-pub struct RecipeArgs {
+pub(super) struct RecipeArgs {
     /// Region for {region} in a recipe's image, such as cn-hangzhou
     #[arg(long, value_name = "REGION")]
     pub region: Option<String>,
 }
 
 /// Finds the recipe that a word names; `None`: it names an image.
-pub fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
+pub(super) fn find(text: &str, global: &Global) -> Result<Option<Found>, CliError> {
     block_on(async { Ok(swap::find(text, &global.daemon()).await?) })
 }

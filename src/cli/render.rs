@@ -36,7 +36,7 @@ const DISTRO_PLACE: &str = "{distro}";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct RenderArgs {
+pub(super) struct RenderArgs {
     /// Image (NAME in the daemon, or an archive), or a recipe: its path, or the name of a shipped one (rdmaprep images)
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present_any = ["facts", "distro"])]
     subject: Option<String>,
@@ -70,7 +70,7 @@ pub struct RenderArgs {
     source: SourceArgs,
 }
 
-pub fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &RenderArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if let Some(distro) = &args.distro {
         return render_unseen(args, distro, output);
     }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// How to read an image, wherever it is.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Options of the image's source")]
-pub struct SourceArgs {
+pub(super) struct SourceArgs {
     /// Platform of a multi-platform image, such as linux/arm64 [default: the only one, else linux on this machine's processor]
     #[arg(long, value_name = "OS/ARCH[/VARIANT]", value_parser = parse_platform)]
     platform: Option<Platform>,
@@ -49,7 +49,7 @@ impl SourceArgs {
     }
 
     /// Reads the facts of the image that `text` names.
-    pub fn load_facts(&self, text: &str, global: &Global) -> Result<ImageFacts, CliError> {
+    pub(super) fn load_facts(&self, text: &str, global: &Global) -> Result<ImageFacts, CliError> {
         let (options, daemon) = (self.options(), global.daemon());
         block_on(or_interrupted(async { Ok(source::load_facts(text, &options, &daemon).await?) }))
     }

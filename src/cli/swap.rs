@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the swap")]
-pub struct SwapArgs {
+pub(super) struct SwapArgs {
     /// Userspace build, on a fabric with a choice [default: keep if sound, else inbox]
     #[arg(long, value_name = "WHOSE", value_enum)]
     userspace: Option<UserspaceChoice>,
@@ -77,7 +77,7 @@ impl From<UserspaceChoice> for Userspace {
 
 impl SwapArgs {
     /// Reads the key and the package files.
-    pub fn load(&self) -> Result<SwapRequest, CliError> {
+    pub(super) fn load(&self) -> Result<SwapRequest, CliError> {
         let build_args = parse_build_args(&self.build_args, |name| std::env::var(name).ok())?;
         let options = SwapOptions {
             repository: RepositoryChoice {

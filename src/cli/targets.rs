@@ -18,7 +18,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct TargetsArgs {
+pub(super) struct TargetsArgs {
     /// Show everything of this target
     #[arg(value_name = "NAME")]
     name: Option<String>,
@@ -30,7 +30,7 @@ pub struct TargetsArgs {
     format: TextOrJson,
 }
 
-pub fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &TargetsArgs, output: &mut Output) -> Result<Exit, CliError> {
     if let Some(name) = &args.instance {
         let Some(instance) = find_instance(name) else {
             // Suggestions are the same for every target whose documents list types.

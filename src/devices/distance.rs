@@ -3,7 +3,7 @@
 use crate::facts::devices::PciDistance;
 
 /// A PCI path: host bridge, then the bridges down to the device (`/sys/devices/pci0000:50/0000:50:01.0/0000:53:00.0`).
-pub fn place(real_path: &str) -> Option<Vec<&str>> {
+pub(super) fn place(real_path: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = real_path.split('/').collect();
     let bridge = parts.iter().position(|part| part.starts_with("pci") && part.contains(':'))?;
     Some(parts[bridge..].to_vec()).filter(|place| place.len() > 1)
@@ -12,7 +12,7 @@ pub fn place(real_path: &str) -> Option<Vec<&str>> {
 /// Distance in the terms of `nvidia-smi topo -m`: PIX, one bridge at most; PXB, several without a host bridge; PHB, over a
 /// host bridge; NODE, between host bridges of one NUMA node; SYS, between NUMA nodes. A switch has a bridge upstream and one
 /// for each device below, which count as one (so does NVIDIA/nccl `src/graph/topo.cc`).
-pub fn distance(a: &str, b: &str, same_numa_node: bool) -> Option<PciDistance> {
+pub(super) fn distance(a: &str, b: &str, same_numa_node: bool) -> Option<PciDistance> {
     /// Below the last common bridge: a switch's own bridge and the device.
     const ONE_SWITCH: usize = 2;
     let (a, b) = (place(a)?, place(b)?);

@@ -11,7 +11,7 @@ const ROCE_HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
 
 /// The active MTU in bytes that a driver reports for an Ethernet port. eRDMA uses the largest MTU not above the
 /// interface's, without subtracting headers (elastic-rdma-drivers, `erdma_query_port`: `ib_mtu_int_to_enum(netdev->mtu)`).
-pub fn active_mtu(maker: Maker, netdev_mtu: u32) -> Option<u32> {
+pub(super) fn active_mtu(maker: Maker, netdev_mtu: u32) -> Option<u32> {
     let room = match maker {
         Maker::AlibabaErdma => netdev_mtu.max(256),
         _ => netdev_mtu.checked_sub(ROCE_HEADERS)?,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 /// Where to read.
-pub struct Host<'a> {
+pub(super) struct Host<'a> {
     pub tree: Tree<'a>,
     /// Nodes can be opened.
     pub is_live: bool,
@@ -18,7 +18,7 @@ pub struct Host<'a> {
 }
 
 impl Host<'_> {
-    pub fn load_devices(&self, modules: &BTreeMap<String, Module>) -> Vec<Hca> {
+    pub(super) fn load_devices(&self, modules: &BTreeMap<String, Module>) -> Vec<Hca> {
         rdma::devices(&self.tree).into_iter().map(|name| self.load_device(name, modules)).collect()
     }
 
@@ -65,7 +65,7 @@ impl Host<'_> {
     }
 
     /// Whether a node exists and can be opened.
-    pub fn node(&self, path: String) -> Node {
+    pub(super) fn node(&self, path: String) -> Node {
         let refused = |error: std::io::Error| (Access::Refused, Some(error.to_string()));
         let (access, error) = if self.tree.real("dev").is_none() {
             (Access::NotCaptured, None)

@@ -17,7 +17,7 @@ pub(super) struct BuildText {
 }
 
 impl BuildText {
-    pub fn push_line(&mut self, line: &str) {
+    pub(super) fn push_line(&mut self, line: &str) {
         let text = plain(line);
         for line in text.lines() {
             self.is_build |= is_of_a_build(line);
@@ -33,7 +33,7 @@ impl BuildText {
         }
     }
 
-    pub fn lines(&self) -> impl Iterator<Item = &str> + Clone {
+    pub(super) fn lines(&self) -> impl Iterator<Item = &str> + Clone {
         self.tail.lines()
     }
 }

@@ -6,18 +6,18 @@ use crate::targets::Layout;
 use std::collections::BTreeMap;
 
 /// The largest of the texts: from the lists of devices of nccl-tests; else from NCCL's log, where every rank has one.
-pub fn of(tests: &NcclTests, logged: Option<Layout>) -> Option<Layout> {
+pub(super) fn of(tests: &NcclTests, logged: Option<Layout>) -> Option<Layout> {
     tests.tables.iter().filter_map(listed).max_by_key(|layout| layout.ranks).or(logged)
 }
 
 /// From a table's own list of devices.
-pub fn listed(table: &Table) -> Option<Layout> {
+pub(super) fn listed(table: &Table) -> Option<Layout> {
     let is_whole = table.devices_by_host.values().sum::<u32>() == table.device_count;
     if is_whole { Layout::of_counts(table.devices_by_host.values().copied()) } else { None }
 }
 
 /// From NCCL's log.
-pub fn logged(evidence: &NcclEvidence) -> Option<Layout> {
+pub(super) fn logged(evidence: &NcclEvidence) -> Option<Layout> {
     let nranks = evidence.nranks?;
     let mut hosts = BTreeMap::new();
     for process in evidence.ranks.iter().filter(|process| !process.host.is_empty()) {

@@ -13,7 +13,7 @@ use std::path::{Component, Path};
 
 /// How links along the path are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Links {
+pub(super) enum Links {
     /// A link is an error: the path was just seen without links.
     Refused,
     /// Links are followed as long as they stay below the directory.
@@ -21,12 +21,12 @@ pub enum Links {
 }
 
 /// Opens a file for reading; a FIFO does not block.
-pub fn open_file(root: impl AsFd, path: impl AsRef<OsStr>, links: Links) -> io::Result<File> {
+pub(super) fn open_file(root: impl AsFd, path: impl AsRef<OsStr>, links: Links) -> io::Result<File> {
     Ok(File::from(open_beneath(root.as_fd(), path.as_ref(), OFlags::RDONLY | OFlags::NONBLOCK, links)?))
 }
 
 /// Opens a directory; an empty path is the directory itself.
-pub fn open_directory(root: impl AsFd, path: impl AsRef<OsStr>, links: Links) -> io::Result<OwnedFd> {
+pub(super) fn open_directory(root: impl AsFd, path: impl AsRef<OsStr>, links: Links) -> io::Result<OwnedFd> {
     let path = if path.as_ref().is_empty() { OsStr::new(".") } else { path.as_ref() };
     Ok(open_beneath(root.as_fd(), path, OFlags::RDONLY | OFlags::DIRECTORY, links)?)
 }

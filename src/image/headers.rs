@@ -14,7 +14,7 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// How much may still be read; shared with the reader.
 #[derive(Debug, Clone, Default)]
-pub struct Budget {
+pub(super) struct Budget {
     left: Rc<Cell<Option<u64>>>,
     /// Bytes of content read since the last entry began.
     content: Rc<Cell<u64>>,
@@ -23,26 +23,26 @@ pub struct Budget {
 impl Budget {
     /// From here on headers are read, behind the rest of an entry that takes `stored_bytes` in the stream: what of it was
     /// not read is passed over first.
-    pub fn for_headers(&self, stored_bytes: u64) {
+    pub(super) fn for_headers(&self, stored_bytes: u64) {
         let rest = stored_bytes.saturating_sub(self.content.get());
         self.left.set(Some(MAX_HEADER_BYTES.saturating_add(rest)));
     }
 
     /// From here on content is read.
-    pub fn for_content(&self) {
+    pub(super) fn for_content(&self) {
         self.left.set(None);
         self.content.set(0);
     }
 }
 
 /// A reader that keeps to a budget.
-pub struct Budgeted<R> {
+pub(super) struct Budgeted<R> {
     inner: R,
     budget: Budget,
 }
 
 impl<R> Budgeted<R> {
-    pub fn new(inner: R) -> (Budgeted<R>, Budget) {
+    pub(super) fn new(inner: R) -> (Budgeted<R>, Budget) {
         let budget = Budget::default();
         (Budgeted { inner, budget: budget.clone() }, budget)
     }

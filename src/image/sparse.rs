@@ -10,7 +10,7 @@ const MAX_PIECES: usize = 1 << 20;
 
 /// A sparse file of a PAX archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sparse {
+pub(super) struct Sparse {
     /// Real path; `None`: the entry's own.
     pub name: Option<String>,
     /// Real size in bytes.
@@ -25,7 +25,7 @@ fn bad(what: &str) -> io::Error {
 
 impl Sparse {
     /// Reads an entry's PAX records, in order; `None`: the file is not sparse.
-    pub fn from_records<'a>(records: impl Iterator<Item = (&'a str, &'a str)>) -> io::Result<Option<Sparse>> {
+    pub(super) fn from_records<'a>(records: impl Iterator<Item = (&'a str, &'a str)>) -> io::Result<Option<Sparse>> {
         let (mut name, mut size, mut major, mut pieces) = (None, None, None, Vec::new());
         let mut seen = false;
         let number = |text: &str| text.parse::<u64>().map_err(|_| bad("not a number"));
@@ -55,7 +55,7 @@ impl Sparse {
     }
 
     /// The file's content, holes and all.
-    pub fn content<R: Read>(&self, mut data: R) -> io::Result<SparseReader<R>> {
+    pub(super) fn content<R: Read>(&self, mut data: R) -> io::Result<SparseReader<R>> {
         let pieces = match &self.pieces {
             Some(pieces) => pieces.clone(),
             None => pair(&read_map(&mut data)?, self.size)?,
@@ -111,7 +111,7 @@ fn read_map(data: &mut impl Read) -> io::Result<Vec<u64>> {
 }
 
 /// Reads a sparse file with its holes as zeros.
-pub struct SparseReader<R> {
+pub(super) struct SparseReader<R> {
     data: R,
     /// Pieces that are left, the first at the end.
     pieces: Vec<(u64, u64)>,

@@ -4,11 +4,11 @@ use super::absolute;
 use crate::facts::AptSource;
 use crate::image::rootfs::RootFs;
 
-pub const SOURCES_LIST: &str = "etc/apt/sources.list";
-pub const SOURCES_DIR: &str = "etc/apt/sources.list.d";
+pub(super) const SOURCES_LIST: &str = "etc/apt/sources.list";
+pub(super) const SOURCES_DIR: &str = "etc/apt/sources.list.d";
 
 /// apt sources with an entry whose path and address `is_wanted`.
-pub fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<AptSource> {
+pub(super) fn load_sources(fs: &RootFs, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<AptSource> {
     let mut paths = vec![SOURCES_LIST.to_owned()];
     paths.extend(fs.list(SOURCES_DIR).into_iter().map(|name| format!("{SOURCES_DIR}/{name}")));
     paths.iter().filter_map(|path| parse_source(path, &fs.text(path)?, |address| is_wanted(path, address))).collect()

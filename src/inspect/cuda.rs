@@ -9,13 +9,13 @@ use crate::image::rootfs::{Node, RootFs};
 use crate::versions::{CudaVersion, parse_cuda_version};
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     let toolkit = path.strip_prefix("usr/local/cuda").and_then(|rest| rest.split_once('/'));
     matches!(toolkit, Some((_, "version.json" | "version.txt")))
 }
 
 /// Collects the evidence, strongest first.
-pub fn load_cuda(
+pub(super) fn load_cuda(
     fs: &RootFs,
     survey: &Survey<'_>,
     loader: &Loader<'_>,

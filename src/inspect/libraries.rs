@@ -7,7 +7,7 @@ use crate::image::elf::{Dynamic, Elf};
 use crate::image::rootfs::{Kept, Node};
 
 /// The ELF facts of every library, by path.
-pub fn load_libraries(survey: &Survey<'_>) -> Vec<LibraryFacts> {
+pub(super) fn load_libraries(survey: &Survey<'_>) -> Vec<LibraryFacts> {
     let mut libraries = Vec::new();
     for (path, node) in survey.named() {
         if let Node::File { kept: Kept::Hits(scanned), .. } = node

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CACHE: &str = "etc/ld.so.cache";
 
 /// Library names that programs open and that matter here: the facts record which file each resolves to.
-pub const NAMES: [&str; 7] = [
+pub(super) const NAMES: [&str; 7] = [
     "libibverbs.so",
     "libibverbs.so.1",
     "librdmacm.so.1",
@@ -29,13 +29,13 @@ pub const NAMES: [&str; 7] = [
 const MAX_GONE: usize = 256;
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     path == CACHE || loader_conf::wants(path)
 }
 
 /// How a library was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum How {
+pub(super) enum How {
     Rpath,
     /// The directory of `LD_LIBRARY_PATH`.
     LibraryPath(String),
@@ -50,7 +50,7 @@ pub enum How {
 
 /// A library that the loader opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub(super) struct Found {
     /// Real path, no leading slash.
     pub path: String,
     pub how: How,
@@ -65,7 +65,7 @@ enum Cache {
 
 /// The loader of one image.
 #[derive(Clone)]
-pub struct Loader<'a> {
+pub(super) struct Loader<'a> {
     fs: &'a RootFs,
     architecture: String,
     /// Directories of `LD_LIBRARY_PATH`, absolute.
@@ -78,7 +78,7 @@ pub struct Loader<'a> {
 
 impl<'a> Loader<'a> {
     /// Reads cache and configuration.
-    pub fn load(fs: &'a RootFs, config: &ConfigFacts, architecture: &str) -> Loader<'a> {
+    pub(super) fn load(fs: &'a RootFs, config: &ConfigFacts, architecture: &str) -> Loader<'a> {
         let cache = match (fs.exists(CACHE), fs.content(CACHE)) {
             (false, _) => Cache::Absent,
             (true, None) => Cache::Unreadable("its content is not a file of reasonable size".to_owned()),
@@ -111,18 +111,18 @@ impl<'a> Loader<'a> {
     }
 
     /// The loader of a process that has no `LD_LIBRARY_PATH`.
-    pub fn without_library_path(&self) -> Loader<'a> {
+    pub(super) fn without_library_path(&self) -> Loader<'a> {
         Loader { library_path: Vec::new(), ..self.clone() }
     }
 
     /// The file that `dlopen(name)` gives in a program that has no search path of its own.
-    pub fn find(&self, name: &str) -> Option<Found> {
+    pub(super) fn find(&self, name: &str) -> Option<Found> {
         self.find_for(name, &[])
     }
 
     /// The file that `dlopen(name)` gives in a library: `chain` has that library, the one that loaded it, and so on up to the
     /// program, as real paths without leading slash. Every RPATH of the chain counts, and the RUNPATH of the first alone.
-    pub fn find_for(&self, name: &str, chain: &[&str]) -> Option<Found> {
+    pub(super) fn find_for(&self, name: &str, chain: &[&str]) -> Option<Found> {
         if name.contains('/') {
             let path = self.library(name)?;
             return Some(Found { path, how: How::Path });
@@ -247,7 +247,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Every directory that is searched without a caller, first match first, as real paths, each once.
-    pub fn directories(&self) -> Vec<String> {
+    pub(super) fn directories(&self) -> Vec<String> {
         let configured = self.configured.iter().map(|directory| &directory.path);
         let mut real: Vec<String> = Vec::new();
         for directory in self.library_path.iter().chain(configured).chain(&self.defaults) {
@@ -261,7 +261,7 @@ impl<'a> Loader<'a> {
     }
 
     /// What makes the loader look below a directory (no leading slash): a variable, a file, or the cache.
-    pub fn reason_to_look_below(&self, root: &str) -> Option<String> {
+    pub(super) fn reason_to_look_below(&self, root: &str) -> Option<String> {
         let below = |directory: &str| {
             self.fs.real_path(directory).is_some_and(|real| real == root || real.starts_with(&format!("{root}/")))
         };
@@ -279,7 +279,7 @@ impl<'a> Loader<'a> {
     }
 
     /// All loader facts.
-    pub fn facts(&self) -> LoaderFacts {
+    pub(super) fn facts(&self) -> LoaderFacts {
         let answers = NAMES.iter().filter_map(|name| {
             let now = self.library_path.iter().find_map(|directory| self.in_directory(directory, name));
             let (now, next) = match now {

@@ -10,7 +10,7 @@ const MAX_FILES: usize = 256;
 
 /// One directory and the file that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigDirectory {
+pub(super) struct ConfigDirectory {
     /// Absolute, as written.
     pub path: String,
     /// Absolute path of the file.
@@ -18,12 +18,12 @@ pub struct ConfigDirectory {
 }
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     path == CONF || (path.starts_with("etc/ld.so.conf.d/") && path.ends_with(".conf"))
 }
 
 /// The directories in order, and the problems met while reading them.
-pub fn load_conf(fs: &RootFs) -> (Vec<ConfigDirectory>, Vec<String>) {
+pub(super) fn load_conf(fs: &RootFs) -> (Vec<ConfigDirectory>, Vec<String>) {
     let mut reading = Reading { fs, files: 0, directories: Vec::new(), problems: Vec::new() };
     if fs.exists(CONF) {
         reading.read(&format!("/{CONF}"), 0);

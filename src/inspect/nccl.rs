@@ -18,7 +18,7 @@ const SONAME: &str = "libnccl.so.2";
 const WHEEL: &str = "nvidia/nccl/lib/libnccl.so.2";
 
 /// Whether the markers in a binary are needed here.
-pub fn wants_markers(path: &str) -> bool {
+pub(super) fn wants_markers(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     is_carrier_name(name) || is_plugin_name(name)
 }
@@ -41,12 +41,12 @@ fn is_plugin_name(name: &str) -> bool {
 }
 
 /// Paths whose owner matters here.
-pub fn paths(survey: &Survey<'_>) -> Vec<String> {
+pub(super) fn paths(survey: &Survey<'_>) -> Vec<String> {
     survey.files_named(is_carrier_name)
 }
 
 /// Finds the copies, by path.
-pub fn load_nccl(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclCopy> {
+pub(super) fn load_nccl(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: &Owners) -> Vec<NcclCopy> {
     let loaded = loader.find(SONAME).map(|found| found.path);
     let directories = loader.directories();
     paths(survey)
@@ -108,7 +108,7 @@ fn kind(survey: &Survey<'_>, path: &str, directories: &[String]) -> NcclKind {
 }
 
 /// The copy that each consumer gets: every torch, vLLM if a variable names one for it, and programs in general, in that order.
-pub fn load_consumers(
+pub(super) fn load_consumers(
     fs: &RootFs,
     survey: &Survey<'_>,
     loader: &Loader<'_>,
@@ -296,7 +296,7 @@ fn packages_directory(path: &str) -> Option<&str> {
 }
 
 /// NCCL's network plugins, by path and name.
-pub fn load_plugins(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>) -> Vec<NetPlugin> {
+pub(super) fn load_plugins(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>) -> Vec<NetPlugin> {
     let mut plugins = Vec::new();
     for (path, node) in survey.named() {
         let name = path.rsplit('/').next().unwrap_or(path);

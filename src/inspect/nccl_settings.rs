@@ -16,13 +16,13 @@ const CONF_FILE: &str = "NCCL_CONF_FILE";
 
 /// Whether the content of a path is needed here. Which file `NCCL_CONF_FILE` names is not known while the layers pass, so every
 /// file with a likely name is kept.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     path == PASSWD || name == USER_FILE || (name.starts_with("nccl") && name.ends_with(".conf"))
 }
 
 /// The settings, sorted by name, and the files that could not be read.
-pub fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Vec<String>) {
+pub(super) fn load_settings(fs: &RootFs, config: &ConfigFacts) -> (Vec<NcclSetting>, Vec<String>) {
     let mut settings: Vec<NcclSetting> = Vec::new();
     let mut unread = Vec::new();
     let mut add = |name: &str, value: &str, from: SettingSource| match settings

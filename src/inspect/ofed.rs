@@ -13,7 +13,7 @@ const KEY_DIRS: [&str; 3] = ["etc/apt/trusted.gpg.d", "etc/apt/keyrings", "usr/s
 const LOADER_CONFIG_DIR: &str = "etc/ld.so.conf.d";
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     path == SOURCES_LIST
         // Wherever one is that a link in the directory leads to; dpkg has lists of files by the same ending.
         || (path.ends_with(".list") && !path.starts_with("var/lib/dpkg/"))
@@ -22,7 +22,7 @@ pub fn wants(path: &str) -> bool {
 }
 
 /// Collects the residue.
-pub fn load_ofed(
+pub(super) fn load_ofed(
     fs: &RootFs,
     survey: &Survey<'_>,
     loader: &Loader<'_>,

@@ -9,12 +9,12 @@ use crate::image::rootfs::{Node, RootFs};
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     path.ends_with("-packages/torch/version.py")
 }
 
 /// Whether the ELF facts of a path are needed here: an interpreter's RPATH counts for what it opens.
-pub fn wants_markers(path: &str) -> bool {
+pub(super) fn wants_markers(path: &str) -> bool {
     let name = path.rsplit_once("bin/python3").map(|(_, rest)| rest);
     name.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.').is_some_and(is_number))
 }
@@ -24,7 +24,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Every installed torch, by path.
-pub fn load_torch(fs: &RootFs, survey: &Survey<'_>) -> Vec<Torch> {
+pub(super) fn load_torch(fs: &RootFs, survey: &Survey<'_>) -> Vec<Torch> {
     survey
         .files_named(|name| name == "version.py")
         .into_iter()
@@ -51,7 +51,7 @@ fn parse_assignment(text: &str, name: &str) -> Option<String> {
 }
 
 /// Looks along the image's PATH.
-pub fn load_python3(fs: &RootFs, config: &ConfigFacts) -> Option<Python> {
+pub(super) fn load_python3(fs: &RootFs, config: &ConfigFacts) -> Option<Python> {
     let path = config.env("PATH").unwrap_or(DEFAULT_PATH);
     path.split(':').filter(|directory| directory.starts_with('/')).find_map(|directory| {
         let path = format!("{}/python3", directory.trim_matches('/'));

@@ -33,7 +33,7 @@ fn class(survey: &Survey<'_>, path: &str) -> Class {
 }
 
 /// Sums up the sizes.
-pub fn load_size(fs: &RootFs, survey: &Survey<'_>, packages: &PackageFacts) -> SizeByOrigin {
+pub(super) fn load_size(fs: &RootFs, survey: &Survey<'_>, packages: &PackageFacts) -> SizeByOrigin {
     let mut size = SizeByOrigin::default();
     let mut rest = 0;
     fs.walk("", &mut |path, node| {

@@ -18,7 +18,7 @@ const VARIABLES: [(&str, &str); 5] = [
 ];
 
 /// The stacks found, by name and evidence.
-pub fn load_stacks(fs: &RootFs, config: &ConfigFacts) -> Vec<Stack> {
+pub(super) fn load_stacks(fs: &RootFs, config: &ConfigFacts) -> Vec<Stack> {
     let mut stacks = Vec::new();
     let mut add =
         |name: &str, evidence: String, dangling| stacks.push(Stack { name: name.to_owned(), evidence, dangling });

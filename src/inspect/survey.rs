@@ -9,7 +9,7 @@ use crate::image::rootfs::{Kept, Node, RootFs};
 const CONDA_META: &str = "conda-meta";
 
 /// Objects whose names some part needs.
-pub struct Survey<'a> {
+pub(super) struct Survey<'a> {
     /// In walking order; links are links.
     named: Vec<(String, &'a Node)>,
     /// Conda environments, without leading slash, each with a trailing one.
@@ -18,7 +18,7 @@ pub struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     /// Walks the tree.
-    pub fn load(fs: &'a RootFs) -> Survey<'a> {
+    pub(super) fn load(fs: &'a RootFs) -> Survey<'a> {
         let mut survey = Survey { named: Vec::new(), conda: Vec::new() };
         fs.walk("", &mut |path, node| {
             let name = path.rsplit('/').next().unwrap_or(path);
@@ -36,19 +36,19 @@ impl<'a> Survey<'a> {
     }
 
     /// Every object kept, with its path.
-    pub fn named(&self) -> impl Iterator<Item = (&str, &'a Node)> {
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &'a Node)> {
         self.named.iter().map(|(path, node)| (path.as_str(), *node))
     }
 
     /// Paths of the files whose last name passes `matches`: links are left out.
-    pub fn files_named(&self, matches: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(super) fn files_named(&self, matches: impl Fn(&str) -> bool) -> Vec<String> {
         let fits = |path: &str| matches(path.rsplit('/').next().unwrap_or(path));
         let files = self.named().filter(|(path, node)| matches!(node, Node::File { .. }) && fits(path));
         files.map(|(path, _)| path.to_owned()).collect()
     }
 
     /// Whether a path is in a conda environment.
-    pub fn is_in_conda(&self, path: &str) -> bool {
+    pub(super) fn is_in_conda(&self, path: &str) -> bool {
         self.conda.iter().any(|environment| path.starts_with(environment))
     }
 }

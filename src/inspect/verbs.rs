@@ -22,12 +22,12 @@ const LOCK_FILES: [&str; 2] = ["etc/dnf/plugins/versionlock.list", "etc/yum/plug
 const DEVINFO: &str = "usr/bin/ibv_devinfo";
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     path == PIN_FILE || LOCK_FILES.contains(&path) || (path.starts_with(DRIVER_DIR) && path.ends_with(".driver"))
 }
 
 /// Whether the markers in a binary are needed here.
-pub fn wants_markers(path: &str) -> bool {
+pub(super) fn wants_markers(path: &str) -> bool {
     path == DEVINFO || is_library_name(file_name(path))
 }
 
@@ -42,7 +42,7 @@ fn is_library_name(name: &str) -> bool {
 }
 
 /// The driver that a `.driver` file names.
-pub fn parse_driver_file(text: &str) -> Option<&str> {
+pub(super) fn parse_driver_file(text: &str) -> Option<&str> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         (words.next() == Some("driver")).then(|| words.next()).flatten()
@@ -50,7 +50,7 @@ pub fn parse_driver_file(text: &str) -> Option<&str> {
 }
 
 /// Paths whose owner matters here.
-pub fn paths(fs: &RootFs, survey: &Survey<'_>) -> Vec<String> {
+pub(super) fn paths(fs: &RootFs, survey: &Survey<'_>) -> Vec<String> {
     let mut paths = survey.files_named(is_library_name);
     paths.extend(provider_paths(fs, survey));
     paths.extend(driver_paths(fs));
@@ -79,7 +79,7 @@ fn driver_paths(fs: &RootFs) -> Vec<String> {
 }
 
 /// Collects the verbs userspace.
-pub fn load_verbs(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: &Owners) -> VerbsFacts {
+pub(super) fn load_verbs(fs: &RootFs, survey: &Survey<'_>, loader: &Loader<'_>, owners: &Owners) -> VerbsFacts {
     let loaded = loader.find("libibverbs.so.1").map(|found| found.path);
     let directories = loader.directories();
     VerbsFacts {

@@ -9,13 +9,13 @@ const DIRECTORIES: [&str; 2] = ["etc/yum.repos.d", "etc/zypp/repos.d"];
 const ADDRESS_KEYS: [&str; 3] = ["baseurl", "mirrorlist", "metalink"];
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     // Wherever one is that a link in the directories leads to.
     path.ends_with(".repo")
 }
 
 /// Sections that are `is_wanted`, by file and in the file's order.
-pub fn load_repos(fs: &RootFs, is_wanted: impl Fn(&YumRepo) -> bool) -> Vec<YumRepo> {
+pub(super) fn load_repos(fs: &RootFs, is_wanted: impl Fn(&YumRepo) -> bool) -> Vec<YumRepo> {
     let mut repos = Vec::new();
     for directory in DIRECTORIES {
         for name in fs.list(directory).into_iter().filter(|name| name.ends_with(".repo")) {

@@ -31,7 +31,7 @@ pub enum ArenaKind {
 /// # Errors
 /// The target has no device plugin, the name is too long, arena lacks an option for a setting, or the command is not for
 /// mpirun.
-pub fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
+pub(super) fn command_line(spec: &JobSpec, kind: ArenaKind) -> Result<Job, JobError> {
     let resource = device_resource(spec)?;
     spec.check_name(NAME_ROOM)?;
     if kind == ArenaKind::MpiJob && spec.shared_memory.is_some() {

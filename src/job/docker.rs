@@ -56,7 +56,7 @@ impl RdmaNodes {
 ///
 /// # Errors
 /// The name is not a valid container name.
-pub fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError> {
+pub(super) fn command_lines(spec: &JobSpec, nodes: &RdmaNodes) -> Result<Job, JobError> {
     if !is_container_name(&spec.name) {
         return Err(JobError::Value {
             option: "--name",

@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// A value; maps keep the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Node {
+pub(super) enum Node {
     Text(String),
     Number(u64),
     Flag(bool),
@@ -47,7 +47,7 @@ impl<T: Into<Node>> From<Vec<T>> for Node {
 }
 
 /// A map of these entries.
-pub fn map<const N: usize>(entries: [(&str, Node); N]) -> Node {
+pub(super) fn map<const N: usize>(entries: [(&str, Node); N]) -> Node {
     Node::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
@@ -72,7 +72,7 @@ impl Serialize for Node {
 impl Node {
     /// Adds an entry to a map if there is a value.
     #[must_use]
-    pub fn with(mut self, key: &str, value: Option<impl Into<Node>>) -> Node {
+    pub(super) fn with(mut self, key: &str, value: Option<impl Into<Node>>) -> Node {
         if let (Node::Map(entries), Some(value)) = (&mut self, value) {
             entries.push((key.to_owned(), value.into()));
         }
@@ -83,13 +83,13 @@ impl Node {
     ///
     /// # Panics
     /// Never: keys are strings, and every number is valid in JSON.
-    pub fn to_json(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         let text = serde_json::to_string_pretty(self).unwrap_or_else(|error| panic!("a manifest as JSON: {error}"));
         text + "\n"
     }
 
     /// YAML in block style, with a newline at its end.
-    pub fn to_yaml(&self) -> String {
+    pub(super) fn to_yaml(&self) -> String {
         let mut out = String::new();
         match self {
             Node::Map(entries) if !entries.is_empty() => write_map(entries, 0, &mut out),
@@ -158,7 +158,7 @@ fn write_list(items: &[Node], indent: usize, out: &mut String) {
 const WORDS_THAT_ARE_NO_STRINGS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
 
 /// A string as a scalar on one line.
-pub fn yaml_scalar(text: &str) -> String {
+pub(super) fn yaml_scalar(text: &str) -> String {
     let starts_bare = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "/._- ".contains(c);
     // A colon ends a key only before a space and at the end.
@@ -172,7 +172,7 @@ pub fn yaml_scalar(text: &str) -> String {
 }
 
 /// The text between the double quotes of a YAML string.
-pub fn yaml_escape(text: &str) -> String {
+pub(super) fn yaml_escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         match c {

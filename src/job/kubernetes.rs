@@ -18,7 +18,7 @@ const SHARED_MEMORY: &str = "shared-memory";
 ///
 /// # Errors
 /// The target is not a Kubernetes platform.
-pub fn device_resource(spec: &JobSpec) -> Result<&'static str, JobError> {
+pub(super) fn device_resource(spec: &JobSpec) -> Result<&'static str, JobError> {
     spec.target.device_resource.ok_or_else(|| JobError::Other {
         problem: format!("--target {}: {} has no device plugin for RDMA", spec.target.id, spec.target.title),
         remedy: "--target ack, or --target cce".to_owned(),
@@ -27,7 +27,7 @@ pub fn device_resource(spec: &JobSpec) -> Result<&'static str, JobError> {
 
 /// Escapes a text so that it reaches the program unchanged: Kubernetes replaces `$(NAME)` in commands and in values of
 /// variables, and reads `$$` as one `$`.
-pub fn escape_dollars(text: &str) -> String {
+pub(super) fn escape_dollars(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
@@ -40,20 +40,20 @@ pub fn escape_dollars(text: &str) -> String {
 }
 
 /// A container with a command.
-pub fn container(spec: &JobSpec, name: &str, command: &[String]) -> Node {
+pub(super) fn container(spec: &JobSpec, name: &str, command: &[String]) -> Node {
     let command: Vec<Node> = command.iter().map(|word| escape_dollars(word).into()).collect();
     map([("name", name.into()), ("image", spec.image.clone().into()), ("command", Node::List(command))])
 }
 
 /// Gives a container the variables of the job.
-pub fn with_variables(container: Node, spec: &JobSpec) -> Node {
+pub(super) fn with_variables(container: Node, spec: &JobSpec) -> Node {
     let entry =
         |(name, value): (String, String)| map([("name", name.into()), ("value", escape_dollars(&value).into())]);
     container.with("env", Some(Node::List(variables(spec).into_iter().map(entry).collect())))
 }
 
 /// Gives a container GPUs, RDMA devices and permission to lock memory.
-pub fn with_devices(container: Node, spec: &JobSpec, resource: &str) -> Node {
+pub(super) fn with_devices(container: Node, spec: &JobSpec, resource: &str) -> Node {
     let limits = map([])
         .with("cpu", spec.cpu.as_ref().map(ToString::to_string))
         .with("memory", spec.memory.as_ref().map(ToString::to_string))
@@ -69,18 +69,18 @@ pub fn with_devices(container: Node, spec: &JobSpec, resource: &str) -> Node {
 }
 
 /// The host port that the pod uses: the scheduler then never puts two such pods on one host.
-pub fn with_port(container: Node, name: &str, port: u16) -> Node {
+pub(super) fn with_port(container: Node, name: &str, port: u16) -> Node {
     let port = map([("name", name.into()), ("containerPort", u32::from(port).into())]);
     container.with("ports", Some(Node::List(vec![port])))
 }
 
 /// A pod without devices, with its own address.
-pub fn pod(spec: &JobSpec, container: Node) -> Node {
+pub(super) fn pod(spec: &JobSpec, container: Node) -> Node {
     with_container(map([]), spec, container)
 }
 
 /// A pod with devices, on the host network, whose addresses are the GIDs of the NICs.
-pub fn pod_with_devices(spec: &JobSpec, container: Node) -> Node {
+pub(super) fn pod_with_devices(spec: &JobSpec, container: Node) -> Node {
     // Without a size it is bounded by the pod's memory alone.
     let size = spec.shared_memory.as_ref().map(ToString::to_string);
     let shared_memory = map([("medium", "Memory".into())]).with("sizeLimit", size);
@@ -96,18 +96,18 @@ fn with_container(pod: Node, spec: &JobSpec, container: Node) -> Node {
 }
 
 /// Identical pods.
-pub fn replicas(count: u32, pod: Node) -> Node {
+pub(super) fn replicas(count: u32, pod: Node) -> Node {
     map([("replicas", count.into()), ("template", map([("spec", pod)]))])
 }
 
 /// An object with its name.
-pub fn object(spec: &JobSpec, api_version: &str, kind: &str, body: Node) -> Node {
+pub(super) fn object(spec: &JobSpec, api_version: &str, kind: &str, body: Node) -> Node {
     let metadata = map([("name", spec.name.clone().into())]).with("namespace", spec.namespace.clone());
     map([("apiVersion", api_version.into()), ("kind", kind.into()), ("metadata", metadata), ("spec", body)])
 }
 
 /// Explains the number of devices, and the settings that the cluster needs.
-pub fn note_of_controller(spec: &JobSpec) -> Option<String> {
+pub(super) fn note_of_controller(spec: &JobSpec) -> Option<String> {
     (spec.target.fabric.id == ERDMA.id).then(|| {
         "aliyun/erdma: 1 is one of a NIC's 200 slots. The eRDMA controller's settings decide whether a pod gets every NIC of its \
          host, and whether they are RoCE, which NCCL needs\n  allocateAllDevices: true, preferDriver: ofed"
@@ -116,7 +116,7 @@ pub fn note_of_controller(spec: &JobSpec) -> Option<String> {
 }
 
 /// Notes that apply to every job on a cluster.
-pub fn notes(spec: &JobSpec) -> Vec<String> {
+pub(super) fn notes(spec: &JobSpec) -> Vec<String> {
     let mut notes = spec.notes_of_submission();
     notes.extend(note_of_controller(spec));
     notes.push(

@@ -20,7 +20,7 @@ const SSH_PORT: u16 = 12345;
 ///
 /// # Errors
 /// The target has no device plugin, the name is too long, or the command is not for mpirun.
-pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
+pub(super) fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     let resource = device_resource(spec)?;
     spec.check_name(format!("-worker-{}", spec.workers - 1).len())?;
     mpirun::check_command(spec, "--for pytorchjob")?;

@@ -15,7 +15,7 @@ const ALWAYS_PASSED: [&str; 2] = ["LD_LIBRARY_PATH", "PATH"];
 
 /// Where mpirun runs, and how it reaches the workers.
 #[derive(Debug, Clone, Copy)]
-pub enum Launcher<'a> {
+pub(super) enum Launcher<'a> {
     /// By ssh with these options, from its own address: it has none of the hosts' interfaces.
     OnPodNetwork { ssh: &'a str },
     /// By the operator's own mechanism, from one of the hosts.
@@ -32,7 +32,7 @@ fn is_launcher(command: &UserCommand) -> bool {
 ///
 /// # Errors
 /// The command runs torchrun without an MPI launcher.
-pub fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
+pub(super) fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
     let command = spec.command();
     if is_launcher(command) || !command.is_torchrun() {
         return Ok(());
@@ -48,7 +48,7 @@ pub fn check_command(spec: &JobSpec, remedy: &str) -> Result<(), JobError> {
 }
 
 /// Program and arguments of the launcher.
-pub fn launcher_arguments(spec: &JobSpec, launcher: Launcher<'_>) -> Vec<String> {
+pub(super) fn launcher_arguments(spec: &JobSpec, launcher: Launcher<'_>) -> Vec<String> {
     let command = spec.command();
     if is_launcher(command) {
         return command.arguments();
@@ -91,7 +91,7 @@ fn without_colons(words: Vec<String>) -> Vec<String> {
 }
 
 /// Notes for the user.
-pub fn note(spec: &JobSpec, launcher: Launcher<'_>) -> String {
+pub(super) fn note(spec: &JobSpec, launcher: Launcher<'_>) -> String {
     if is_launcher(spec.command()) {
         let ssh = match launcher {
             Launcher::OnPodNetwork { ssh } => Some(format!("--mca plm_rsh_args '{ssh}'")),

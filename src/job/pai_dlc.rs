@@ -32,7 +32,7 @@ pub struct PaiPlace {
 ///
 /// # Errors
 /// The place does not define a worker, or the body is too long.
-pub fn body(spec: &JobSpec, place: &PaiPlace) -> Result<Job, JobError> {
+pub(super) fn body(spec: &JobSpec, place: &PaiPlace) -> Result<Job, JobError> {
     check_name(spec)?;
     let variables: Vec<(String, Node)> =
         spec.env.iter().map(|variable| (variable.name.clone(), variable.value.clone().into())).collect();

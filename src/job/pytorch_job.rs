@@ -27,7 +27,7 @@ pub(super) fn processes_per_host(spec: &JobSpec) -> Option<String> {
 ///
 /// # Errors
 /// The target has no device plugin, or the name is too long.
-pub fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
+pub(super) fn manifest(spec: &JobSpec) -> Result<Manifest, JobError> {
     let resource = device_resource(spec)?;
     spec.check_name(format!("-worker-{}", spec.workers).len())?;
     let port = spec.port.unwrap_or(PORT);

@@ -9,7 +9,7 @@ use crate::targets;
 const OF_THE_PLATFORM: [&str; 2] = ["NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"];
 
 /// Variables in the order in which they are set; the user's are last and replace others.
-pub fn variables(spec: &JobSpec) -> Vec<(String, String)> {
+pub(super) fn variables(spec: &JobSpec) -> Vec<(String, String)> {
     let mut variables: Vec<(String, String)> = Vec::new();
     let mut set = |name: &str, value: &str| match variables.iter_mut().find(|(known, _)| known == name) {
         Some((_, old)) => value.clone_into(old),
@@ -35,7 +35,7 @@ pub fn variables(spec: &JobSpec) -> Vec<(String, String)> {
 }
 
 /// Notes about them for the user.
-pub fn notes(spec: &JobSpec) -> Vec<String> {
+pub(super) fn notes(spec: &JobSpec) -> Vec<String> {
     let mut notes = Vec::new();
     let is_given = |name: &str| spec.env.iter().any(|variable| variable.name == name);
     if !is_given("NCCL_IB_GID_INDEX") {

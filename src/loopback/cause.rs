@@ -8,7 +8,7 @@ use rustix::io::Errno as System;
 
 /// The facts known when a step fails.
 #[derive(Debug, Clone)]
-pub struct Situation {
+pub(super) struct Situation {
     pub transport: VerbsTransport,
     /// `RLIMIT_MEMLOCK`; `None`: unlimited, or it does not apply to this process.
     pub memlock_bytes: Option<u64>,
@@ -22,7 +22,7 @@ pub struct Situation {
 }
 
 /// The cause, if known.
-pub fn of(step: Step, error: &StepError, situation: &Situation) -> Option<Cause> {
+pub(super) fn of(step: Step, error: &StepError, situation: &Situation) -> Option<Cause> {
     match error {
         StepError::Errno { code, .. } => of_errno(step, *code, situation),
         StepError::Completion { status, .. } if *status == WC_RETRY_EXC_ERR => {
@@ -68,7 +68,7 @@ fn of_errno(step: Step, code: Errno, situation: &Situation) -> Option<Cause> {
 }
 
 /// A slot without a GID.
-pub fn unusable(situation: &Situation) -> Option<Cause> {
+pub(super) fn unusable(situation: &Situation) -> Option<Cause> {
     if !situation.is_global || situation.gids.iter().any(|gid| gid.index == situation.gid_index) {
         return None;
     }

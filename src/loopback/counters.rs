@@ -6,7 +6,7 @@ use crate::sysfs::rdma::{Traffic, port_folder, traffic};
 use std::path::{Path, PathBuf};
 
 /// A port's counters at one moment.
-pub struct Before {
+pub(super) struct Before {
     root: PathBuf,
     /// Below the root.
     folder: String,
@@ -19,7 +19,7 @@ const PACKETS: [&str; 2] = ["hw_counters/sent_pkts", "hw_counters/rcvd_pkts"];
 
 impl Before {
     /// Reads the counters, below the root that has `sys`.
-    pub fn read(root: &Path, device: &str, port: u32) -> Before {
+    pub(super) fn read(root: &Path, device: &str, port: u32) -> Before {
         let folder = port_folder(device, &port.to_string());
         let tree = Tree::new(root);
         let (bytes, packets) = (traffic(&tree, &folder), packets(&tree, &folder));
@@ -28,7 +28,7 @@ impl Before {
 
     /// How much the counters rose, and how much `moved_bytes` must have added: in packets of `mtu_bytes` if the port has no
     /// byte counter.
-    pub fn rise(&self, moved_bytes: u64, mtu_bytes: Option<u32>) -> Option<CounterRise> {
+    pub(super) fn rise(&self, moved_bytes: u64, mtu_bytes: Option<u32>) -> Option<CounterRise> {
         let tree = Tree::new(&self.root);
         // A counter that was reset counts from zero.
         let rise = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after);

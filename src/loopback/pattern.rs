@@ -4,7 +4,7 @@
 //! data of another message, and data at the wrong position are all found.
 
 /// Bytes of a block; a message's length is a multiple of it.
-pub const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 
 /// The block of a message, by SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 fn block(message: u32) -> [u8; BLOCK] {
@@ -31,7 +31,7 @@ fn blocks(message: u32) -> impl FnMut(u64) -> [u8; BLOCK] {
 }
 
 /// Writes a message into a buffer.
-pub fn fill(buffer: &mut [u8], message: u32) {
+pub(super) fn fill(buffer: &mut [u8], message: u32) {
     let mut expected = blocks(message);
     for (place, part) in (0..).zip(buffer.chunks_mut(BLOCK)) {
         part.copy_from_slice(&expected(place)[..part.len()]);
@@ -40,14 +40,14 @@ pub fn fill(buffer: &mut [u8], message: u32) {
 
 /// A byte that differs from the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Difference {
+pub(super) struct Difference {
     pub offset: u64,
     pub found: u8,
     pub expected: u8,
 }
 
 /// The first byte of a buffer that differs from the message.
-pub fn first_difference(buffer: &[u8], message: u32) -> Option<Difference> {
+pub(super) fn first_difference(buffer: &[u8], message: u32) -> Option<Difference> {
     let mut expected = blocks(message);
     (0..).zip(buffer.chunks(BLOCK)).find_map(|(place, part)| {
         let wanted = &expected(place)[..part.len()];

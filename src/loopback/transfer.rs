@@ -54,7 +54,7 @@ fn step<T>(progress: &Progressing, at: Step, call: impl FnOnce() -> Result<T, Er
 }
 
 /// Why a library could not be opened, in words.
-pub fn words(failure: &Failure) -> String {
+pub(super) fn words(failure: &Failure) -> String {
     match failure {
         // The loader's message names it.
         Failure::LibraryMissing { detail, .. } => detail.clone(),
@@ -64,7 +64,7 @@ pub fn words(failure: &Failure) -> String {
 }
 
 /// Tries the device whose name is in `progress`.
-pub fn run(progress: &Progressing, options: &Options, deadline: Instant) {
+pub(super) fn run(progress: &Progressing, options: &Options, deadline: Instant) {
     if let Err(failure) = try_device(progress, options, deadline) {
         progress.found().failure = Some(failure);
     }

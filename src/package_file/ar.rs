@@ -3,7 +3,7 @@
 use super::PackageFileError;
 use std::io::{self, Read, Seek, SeekFrom};
 
-pub const MAGIC: &[u8; 8] = b"!<arch>\n";
+pub(super) const MAGIC: &[u8; 8] = b"!<arch>\n";
 const HEADER: usize = 60;
 /// Name, then decimal ASCII numbers: ten digits of size at offset 48; then the end of the header.
 const NAME: std::ops::Range<usize> = 0..16;
@@ -11,27 +11,27 @@ const SIZE: std::ops::Range<usize> = 48..58;
 const END: &[u8] = b"`\n";
 
 /// One member's header.
-pub struct Member {
+pub(super) struct Member {
     pub name: String,
     pub size: u64,
     start: u64,
 }
 
 /// An archive after its magic.
-pub struct Archive<R> {
+pub(super) struct Archive<R> {
     file: R,
     next: u64,
     length: u64,
 }
 
 impl<R: Read + Seek> Archive<R> {
-    pub fn new(mut file: R) -> io::Result<Archive<R>> {
+    pub(super) fn new(mut file: R) -> io::Result<Archive<R>> {
         let length = file.seek(SeekFrom::End(0))?;
         Ok(Archive { file, next: MAGIC.len() as u64, length })
     }
 
     /// The next member. Its content is known to be complete.
-    pub fn next(&mut self) -> Result<Option<Member>, PackageFileError> {
+    pub(super) fn next(&mut self) -> Result<Option<Member>, PackageFileError> {
         if self.next >= self.length {
             return Ok(None);
         }
@@ -60,7 +60,7 @@ impl<R: Read + Seek> Archive<R> {
     }
 
     /// The content of a member.
-    pub fn content(&mut self, member: &Member) -> io::Result<impl Read> {
+    pub(super) fn content(&mut self, member: &Member) -> io::Result<impl Read> {
         self.file.seek(SeekFrom::Start(member.start))?;
         Ok((&mut self.file).take(member.size))
     }

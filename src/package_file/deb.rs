@@ -12,7 +12,7 @@ const MAX_CONTROL_BYTES: u64 = 32 << 20;
 const CONTROL: &str = "control.tar";
 
 /// Reads an archive after its magic.
-pub fn read_deb(file: impl Read + Seek) -> Result<PackageFile, PackageFileError> {
+pub(super) fn read_deb(file: impl Read + Seek) -> Result<PackageFile, PackageFileError> {
     let mut archive = Archive::new(file)?;
     let version = archive.next()?.filter(|member| member.name == "debian-binary");
     let version = version.ok_or(PackageFileError::NotAPackage)?;

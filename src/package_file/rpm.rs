@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use std::io::{self, Read};
 
 /// Start of the lead (rpm, docs/manual/format_lead.md).
-pub const MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
+pub(super) const MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
 const LEAD: usize = 96;
 /// Major version of the format; 5 and later state 4 here.
 const MAJOR: usize = 4;
@@ -21,7 +21,7 @@ const ALIGNMENT: usize = 8;
 const SHA256: u32 = 8;
 
 /// Reads a package file from its start.
-pub fn read_rpm(file: impl Read) -> Result<PackageFile, PackageFileError> {
+pub(super) fn read_rpm(file: impl Read) -> Result<PackageFile, PackageFileError> {
     let mut file = Hashed { file, hash: Sha256::new() };
     let mut lead = [0; LEAD];
     file.fill(&mut lead, "lead")?;

@@ -3,7 +3,7 @@
 //! Rust rounds a decimal conversion as C does in its default mode: from the exact value, half to even.
 
 /// `%.*e`: at least two digits of exponent, always with its sign.
-pub fn exponent(value: f64, precision: usize) -> String {
+pub(super) fn exponent(value: f64, precision: usize) -> String {
     if !value.is_finite() {
         return not_finite(value);
     }
@@ -17,7 +17,7 @@ pub fn exponent(value: f64, precision: usize) -> String {
 }
 
 /// `%g`: six significant digits, without zeros at the end.
-pub fn general(value: f64) -> String {
+pub(super) fn general(value: f64) -> String {
     const DIGITS: usize = 6;
     if !value.is_finite() {
         return not_finite(value);
@@ -45,7 +45,7 @@ fn not_finite(value: f64) -> String {
 
 /// nccl-tests' `getFloatStr` (2.19.6, `src/util.cu`): as many decimals, two at most, as fit into the width; else an
 /// exponent. `snprintf` cuts off what is too long even so.
-pub fn fitting(value: f64, width: usize) -> String {
+pub(super) fn fitting(value: f64, width: usize) -> String {
     let fixed = |decimals: usize| {
         if value.is_finite() { format!("{value:.decimals$}") } else { not_finite(value) }
     };

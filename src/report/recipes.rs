@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// Version of the JSON format.
-pub const SCHEMA_VERSION: u32 = 1;
+pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// What `images --format json` writes.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,7 @@ use crate::versions::NcclRequirement;
 use serde::Serialize;
 
 /// Version of the JSON format.
-pub const TARGETS_VERSION: u32 = 1;
+pub(super) const TARGETS_VERSION: u32 = 1;
 
 /// The output of `targets --format json`.
 #[derive(Debug, Serialize)]
@@ -67,7 +67,7 @@ pub struct TargetEntry {
 /// One variable.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct VariableEntry {
+pub(super) struct VariableEntry {
     name: &'static str,
     /// Absent: the variable has no effect, or depends on what `note` says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub struct InstanceEntry {
 /// One family of instance types.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FamilyEntry {
+pub(super) struct FamilyEntry {
     name: &'static str,
     said: Sourced<&'static str>,
 }
@@ -124,7 +124,7 @@ pub struct BaselineEntry {
 /// A variable of a reported run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SettingEntry {
+pub(super) struct SettingEntry {
     name: &'static str,
     value: &'static str,
 }

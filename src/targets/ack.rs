@@ -6,7 +6,7 @@ use super::{Provenance, Target};
 use crate::fabric::erdma::ERDMA;
 use std::borrow::Cow;
 
-pub static ACK: Target = Target {
+pub(super) static ACK: Target = Target {
     id: "ack",
     title: Cow::Borrowed("Alibaba ACK"),
     fabric: &ERDMA,

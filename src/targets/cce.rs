@@ -18,7 +18,7 @@ static BCC_PAGE: Source = Source {
 };
 
 // The page names the resource of the device plugin and no minimum version.
-pub static CCE: Target = Target {
+pub(super) static CCE: Target = Target {
     id: "cce",
     title: Cow::Borrowed("Baidu CCE"),
     fabric: &ROCE,

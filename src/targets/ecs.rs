@@ -8,7 +8,7 @@ use crate::fabric::erdma::ERDMA;
 use std::borrow::Cow;
 
 // The vendor's own image has NCCL 2.17.1, so there is no minimum to hold an image to.
-pub static ECS: Target = Target {
+pub(super) static ECS: Target = Target {
     id: "ecs",
     title: Cow::Borrowed("Alibaba ECS"),
     fabric: &ERDMA,

@@ -8,7 +8,7 @@ use crate::fabric::erdma::ERDMA;
 use crate::versions::{CudaVersion, NcclRequirement, NcclVersion};
 use std::borrow::Cow;
 
-pub static PAI_DLC: Target = Target {
+pub(super) static PAI_DLC: Target = Target {
     id: "pai-dlc",
     title: Cow::Borrowed("Alibaba PAI-DLC"),
     fabric: &ERDMA,

@@ -56,7 +56,8 @@ if [[ ${1:-} == --images ]]; then make_images; exit; fi
 # Images come from the network and disk, programs from the processor. The two long builds have time until the tests are
 # done, and take what the others leave of the processor.
 background images "${BASH_SOURCE[0]}" --images
-background dist leisurely "$rig_src/dist.sh"
+# What the tests look at, its symbols and where it starts, does not depend on how far it is optimised.
+background dist leisurely env CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 "$rig_src/dist.sh"
 if [[ $fuzz_seconds ]]; then background fuzz leisurely env FUZZ_OPT_LEVEL=0 FUZZ_TIMEOUT=300 "$root/tests/fuzz/run.sh" "$fuzz_seconds"; fi
 "${lints[@]}" cargo test --no-run
 finished images

@@ -3,7 +3,7 @@
 //! A module is a subject; `cargo test --test suite MODULE::` runs one. What they share is in `tests/support`.
 
 // What tests share counts as product code to these lints.
-#![allow(clippy::expect_used, clippy::unwrap_used)]
+#![allow(unreachable_pub, clippy::expect_used, clippy::unwrap_used)]
 
 #[path = "../support/mod.rs"]
 mod support;

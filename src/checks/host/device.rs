@@ -8,7 +8,7 @@ use crate::facts::devices::{Access, Hca, Transport};
 use crate::facts::run::Failure;
 use crate::nccl_settings::InterfaceFilter;
 
-pub fn devices(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn devices(subject: &HostSubject<'_>) -> Judged {
     let own = subject.own();
     if !own.is_empty() {
         let foreign = subject.foreign();
@@ -52,7 +52,7 @@ fn say_makers(devices: &[&Hca]) -> String {
     said.join(", ")
 }
 
-pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn nic_count(subject: &HostSubject<'_>) -> Judged {
     let (expected, of_type) = match (subject.nics, subject.instance.map(|chosen| chosen.instance)) {
         (Some(nics), _) => (nics, None),
         (None, Some(instance)) => match instance.nics {
@@ -78,7 +78,7 @@ pub fn nic_count(subject: &HostSubject<'_>) -> Judged {
 }
 
 /// Compares found and expected devices of a fabric; `of_type`: the instance type with that many, and the document.
-pub fn judge_nic_count(
+pub(crate) fn judge_nic_count(
     title: &str,
     found: usize,
     expected: u32,
@@ -103,7 +103,7 @@ pub fn judge_nic_count(
 }
 
 /// Whether a device speaks iWARP, which NCCL cannot use, though it lists the device as RoCE. `None`: unknown.
-pub fn is_iwarp(device: &Hca) -> Option<bool> {
+pub(super) fn is_iwarp(device: &Hca) -> Option<bool> {
     match (device.transport, device.compat_mode) {
         (Some(Transport::Iwarp), _) => Some(true),
         (Some(_), _) => Some(false),
@@ -128,7 +128,7 @@ fn say_mode(device: &Hca) -> String {
     format!("{}: {}", device.name, parts.join(", "))
 }
 
-pub fn driver_mode(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn driver_mode(subject: &HostSubject<'_>) -> Judged {
     let own = match subject.some_own() {
         Ok(own) => own,
         Err(skip) => return Ok(skip),
@@ -155,7 +155,7 @@ pub fn driver_mode(subject: &HostSubject<'_>) -> Judged {
     Ok(Outcome::pass("every device speaks InfiniBand's transport, not iWARP").evidence(lines()))
 }
 
-pub fn uverbs(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn uverbs(subject: &HostSubject<'_>) -> Judged {
     let own = match subject.some_own() {
         Ok(own) => own,
         Err(skip) => return Ok(skip),
@@ -207,7 +207,7 @@ fn judge_nodes(subject: &HostSubject<'_>, own: &[&Hca]) -> Judged {
     Ok(Outcome::pass("every device's node can be opened").evidence(lines))
 }
 
-pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn libibverbs(subject: &HostSubject<'_>) -> Judged {
     let own = match subject.some_own() {
         Ok(own) => own,
         Err(skip) => return Ok(skip),
@@ -248,7 +248,7 @@ pub fn libibverbs(subject: &HostSubject<'_>) -> Judged {
 
 /// Case D06: what the preset names need not be what the devices are called. And what it lets through need not be the fabric's:
 /// NCCL opens every device that no filter keeps from it.
-pub fn hca_names(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn hca_names(subject: &HostSubject<'_>) -> Judged {
     let ports = match subject.ports() {
         Ok(ports) => ports,
         Err(skip) => return Ok(skip),

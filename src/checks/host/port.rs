@@ -10,7 +10,7 @@ use crate::facts::devices::{Gid, Hca, HcaPort, Maker};
 const LL128_MTUS: [u32; 2] = [8500, 1400];
 
 /// NCCL silently skips ports that are not active.
-pub fn states(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn states(subject: &HostSubject<'_>) -> Judged {
     let ports = match subject.ports() {
         Ok(ports) => ports,
         Err(skip) => return Ok(skip),
@@ -50,7 +50,7 @@ fn say_state(device: &Hca, port: &HcaPort) -> String {
     format!("{}: {}{physical}{netdev}", say_port(device, port), port.state.as_deref().unwrap_or("unknown"))
 }
 
-pub fn gids(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn gids(subject: &HostSubject<'_>) -> Judged {
     let ports = match subject.roce_ports() {
         Ok(ports) => ports,
         Err(skip) => return Ok(skip),
@@ -145,7 +145,7 @@ fn wrong_preset(subject: &HostSubject<'_>, ports: &[(&Hca, &HcaPort)]) -> Option
     )
 }
 
-pub fn mtu(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn mtu(subject: &HostSubject<'_>) -> Judged {
     let mut ports = match subject.ports() {
         Ok(ports) => ports,
         Err(skip) => return Ok(skip),
@@ -192,7 +192,7 @@ pub fn mtu(subject: &HostSubject<'_>) -> Judged {
 }
 
 /// Case D19: a hint for InfiniBand only.
-pub fn pkey(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn pkey(subject: &HostSubject<'_>) -> Judged {
     let mut ports = match subject.ports() {
         Ok(ports) => ports,
         Err(skip) => return Ok(skip),

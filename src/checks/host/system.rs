@@ -6,7 +6,7 @@ use crate::diagnosis::{CauseId, Fault};
 use crate::facts::devices::Maker;
 use crate::units::Bytes;
 
-pub fn memlock(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn memlock(subject: &HostSubject<'_>) -> Judged {
     let Some(limits) = subject.facts.limits else {
         return Err(Outcome::unknown("/proc/self/limits was not captured"));
     };
@@ -28,7 +28,7 @@ pub fn memlock(subject: &HostSubject<'_>) -> Judged {
     }
 }
 
-pub fn peer_memory(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn peer_memory(subject: &HostSubject<'_>) -> Judged {
     let facts = subject.facts;
     if facts.gpus.is_empty() {
         return Ok(Outcome::skip("there is no GPU"));
@@ -57,7 +57,7 @@ const CONGESTION_CONTROLS: [&str; 5] = ["NEWRENO", "CUBIC", "HPCC_RTT", "HPCC_EC
 /// The value that the vendor's installer sets in compat mode since 1.5.7 (Alibaba Cloud help, "eRDMA usage", read 2026-11).
 const MPCC: usize = 4;
 
-pub fn parameters(subject: &HostSubject<'_>) -> Judged {
+pub(super) fn parameters(subject: &HostSubject<'_>) -> Judged {
     let own = match subject.some_own() {
         Ok(own) => own,
         Err(skip) => return Ok(skip),

@@ -5,24 +5,24 @@ use crate::versions::{NcclVersion, parse_nccl_version};
 
 /// Releases that end in a segmentation fault in `ncclNetInit` on eRDMA; 2.28.3, 2.29.7 and 2.30.7 do not.
 /// Source: public guide "RDT on eRDMA", read 2026-11; NVIDIA has published no cause.
-pub const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
+pub(crate) const CRASHES_ON_ERDMA: [NcclVersion; 2] = [NcclVersion::new(2, 28, 7), NcclVersion::new(2, 28, 9)];
 
 /// A consumer, its copy and the copy's version.
-pub struct Use<'a> {
+pub(crate) struct Use<'a> {
     pub consumer: &'a NcclConsumer,
     pub copy: Option<&'a NcclCopy>,
     pub version: Option<NcclVersion>,
 }
 
-pub fn copy_at<'a>(facts: &'a ImageFacts, path: Option<&str>) -> Option<&'a NcclCopy> {
+pub(crate) fn copy_at<'a>(facts: &'a ImageFacts, path: Option<&str>) -> Option<&'a NcclCopy> {
     facts.nccl.iter().find(|copy| Some(copy.path.as_str()) == path)
 }
 
-pub fn version_of(copy: &NcclCopy) -> Option<NcclVersion> {
+pub(crate) fn version_of(copy: &NcclCopy) -> Option<NcclVersion> {
     copy.version.as_deref().and_then(parse_nccl_version)
 }
 
-pub fn uses(facts: &ImageFacts) -> Vec<Use<'_>> {
+pub(crate) fn uses(facts: &ImageFacts) -> Vec<Use<'_>> {
     facts
         .nccl_consumers
         .iter()
@@ -34,11 +34,11 @@ pub fn uses(facts: &ImageFacts) -> Vec<Use<'_>> {
 }
 
 impl Use<'_> {
-    pub fn is_torch(&self) -> bool {
+    pub(crate) fn is_torch(&self) -> bool {
         !matches!(self.consumer.name, ConsumerName::Programs | ConsumerName::Vllm)
     }
 
-    pub fn say(&self) -> String {
+    pub(crate) fn say(&self) -> String {
         let name = &self.consumer.name;
         match (&self.consumer.path, self.version) {
             (None, _) => format!("no NCCL for {name}"),
@@ -49,7 +49,7 @@ impl Use<'_> {
 }
 
 /// The consumers whose copy decides: every torch; without one, programs in general; else any with a copy.
-pub fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
+pub(crate) fn deciding(facts: &ImageFacts) -> Vec<Use<'_>> {
     let (torch, others): (Vec<_>, Vec<_>) = uses(facts).into_iter().partition(Use::is_torch);
     if !torch.is_empty() {
         return torch;

@@ -4,7 +4,7 @@ use super::subject::{Subject, abbreviate};
 use crate::checks::Outcome;
 use crate::facts::{DriverLibraryKind, LoaderCache};
 
-pub fn loader_cache(subject: &Subject<'_>) -> Outcome {
+pub(super) fn loader_cache(subject: &Subject<'_>) -> Outcome {
     let loader = &subject.facts.loader;
     let remedy = "RUN ldconfig";
     if let LoaderCache::Unreadable { problem } = &loader.cache {
@@ -36,7 +36,7 @@ pub fn loader_cache(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn driver_libraries(subject: &Subject<'_>) -> Outcome {
+pub(super) fn driver_libraries(subject: &Subject<'_>) -> Outcome {
     let libraries = &subject.facts.cuda.driver_libraries;
     let mut wrong = Vec::new();
     let mut harmless = Vec::new();

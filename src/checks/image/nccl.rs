@@ -16,7 +16,7 @@ const NONE_IS_A_KEYWORD: NcclVersion = NcclVersion::new(2, 28, 0);
 /// Vendors of plugins for Mellanox devices (NVIDIA's HPC-X and Spectrum-X), as `inspect` names them.
 const MELLANOX_PLUGINS: [&str; 2] = ["hpcx", "spcx"];
 
-pub fn nccl_version(subject: &Subject<'_>) -> Outcome {
+pub(super) fn nccl_version(subject: &Subject<'_>) -> Outcome {
     let Some(minimum) = &subject.target.minimum_nccl else {
         return Outcome::skip(format!("{} states no minimum", subject.target.title));
     };
@@ -133,7 +133,7 @@ fn installed(packages: &PackageFacts, development: &str, names: &[String; 2]) ->
     names[..count].join(" ")
 }
 
-pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
+pub(super) fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let (mut worse, mut unknown, mut better) = (Vec::new(), Vec::new(), Vec::new());
     let mut hits_torch = false;
@@ -170,7 +170,7 @@ pub fn nccl_shadowed(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn nccl_release(subject: &Subject<'_>) -> Outcome {
+pub(super) fn nccl_release(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.id != "erdma" {
         return Outcome::skip("no release is known to fail on this fabric");
     }
@@ -200,7 +200,7 @@ pub fn nccl_release(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
+pub(super) fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let runtimes = facts.cuda.evidence.iter().filter(|e| e.source != crate::facts::CudaSource::Env);
     let versions: Vec<CudaVersion> = runtimes.filter_map(|e| parse_cuda_version(&e.version)).collect();
@@ -227,7 +227,7 @@ pub fn nccl_cuda(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn nccl_version_hint(subject: &Subject<'_>) -> Outcome {
+pub(super) fn nccl_version_hint(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let Some(text) = facts.config.env("NCCL_VERSION") else {
         return Outcome::pass("NCCL_VERSION is not set");
@@ -252,7 +252,7 @@ pub fn nccl_version_hint(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn net_plugin(subject: &Subject<'_>) -> Outcome {
+pub(super) fn net_plugin(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let evidence = facts.nccl_plugins.iter().map(|plugin| {
         let reach = if plugin.reachable { "the loader finds it" } else { "the loader does not find it" };

@@ -32,7 +32,7 @@ fn database_name(packages: &PackageFacts) -> &'static str {
     }
 }
 
-pub fn package_database(subject: &Subject<'_>) -> Outcome {
+pub(super) fn package_database(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     if let Some(outcome) = unknown_packages(facts) {
         return outcome;
@@ -51,7 +51,7 @@ pub fn package_database(subject: &Subject<'_>) -> Outcome {
     Outcome::pass(summary)
 }
 
-pub fn packages_consistent(subject: &Subject<'_>) -> Outcome {
+pub(super) fn packages_consistent(subject: &Subject<'_>) -> Outcome {
     if let Some(outcome) = unknown_packages(subject.facts) {
         return outcome;
     }
@@ -122,7 +122,7 @@ fn rpm_consistent(packages: &PackageFacts) -> Outcome {
     Outcome::pass("every installed package has its dependencies")
 }
 
-pub fn ofed_packages(subject: &Subject<'_>) -> Outcome {
+pub(super) fn ofed_packages(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.is_mellanox {
         return Outcome::skip(format!("the devices of {} work with a Mellanox build", subject.target.fabric.title));
     }
@@ -187,7 +187,7 @@ fn rpm_swap(subject: &Subject<'_>, gone: &[&str]) -> String {
     format!("RUN rpm -e --nodeps {} && {install}   # with the fabric vendor's repository", words(gone))
 }
 
-pub fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
+pub(super) fn ofed_leftovers(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.is_mellanox {
         return Outcome::skip(format!("the devices of {} work with OFED", subject.target.fabric.title));
     }
@@ -269,7 +269,7 @@ fn rpm_clean_up(facts: &ImageFacts) -> String {
     }
 }
 
-pub fn ofed_on_loader_path(subject: &Subject<'_>) -> Outcome {
+pub(super) fn ofed_on_loader_path(subject: &Subject<'_>) -> Outcome {
     if subject.target.fabric.is_mellanox {
         return Outcome::skip(format!("the devices of {} work with OFED", subject.target.fabric.title));
     }
@@ -288,7 +288,7 @@ pub fn ofed_on_loader_path(subject: &Subject<'_>) -> Outcome {
         .remedy("take the directory out of LD_LIBRARY_PATH and /etc/ld.so.conf.d, remove it, and RUN ldconfig")
 }
 
-pub fn foreign_stacks(subject: &Subject<'_>) -> Outcome {
+pub(super) fn foreign_stacks(subject: &Subject<'_>) -> Outcome {
     let stacks = &subject.facts.ofed.stacks;
     let all: Vec<String> = stacks.iter().map(|stack| format!("{}: {}", stack.name, stack.evidence)).collect();
     let mut wrong: Vec<String> = stacks

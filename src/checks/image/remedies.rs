@@ -44,7 +44,7 @@ pub(super) fn rebuild(subject: &Subject<'_>) -> String {
 }
 
 /// The command that installs by name or by what a package provides, as the image has it.
-pub fn install_command(packages: &PackageFacts) -> &'static str {
+pub(super) fn install_command(packages: &PackageFacts) -> &'static str {
     match ["zypper", "dnf", "microdnf", "tdnf"].into_iter().find(|name| packages.installed(name).is_some()) {
         Some("zypper") => "zypper --non-interactive install",
         Some("dnf") => "dnf install -y",
@@ -55,7 +55,7 @@ pub fn install_command(packages: &PackageFacts) -> &'static str {
 }
 
 /// The line that installs a package with the same name everywhere.
-pub fn install_line(packages: &PackageFacts, name: &str) -> String {
+pub(super) fn install_line(packages: &PackageFacts, name: &str) -> String {
     match packages.manager {
         PackageManager::DpkgStatusD => {
             format!("start from a base image with {name}: this one has nothing to install it with")
@@ -66,7 +66,7 @@ pub fn install_line(packages: &PackageFacts, name: &str) -> String {
 }
 
 /// Installs what a job needs, by rpm's names.
-pub fn rpm_install(subject: &Subject<'_>) -> String {
+pub(super) fn rpm_install(subject: &Subject<'_>) -> String {
     let names = subject.target.fabric.rpm_packages.join(" ");
     format!("RUN {} {names}", install_command(&subject.facts.packages))
 }

@@ -11,19 +11,19 @@ use crate::versions::NcclVersion;
 /// From here on NCCL chooses the GID index itself; before, the default is 0 (NVIDIA/nccl `src/transport/net_ib.cc`).
 const CHOOSES_GID: NcclVersion = NcclVersion::new(2, 21, 0);
 /// The instance types with most devices have four; the names are `erdma_0`, `erdma_1`, … (elastic-rdma-drivers).
-pub const MOST_DEVICES: u32 = 16;
+pub(crate) const MOST_DEVICES: u32 = 16;
 /// The interface that carries TCP on the vendor's instances (the PAI preset).
 const TCP_INTERFACE: &str = "eth0";
 
 /// One setting of the image.
-pub enum Setting<'a> {
+pub(crate) enum Setting<'a> {
     Unset,
     Set(&'a NcclSetting),
     /// Unknown: a file that may set it was not read.
     Unknown(Outcome),
 }
 
-pub fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
+pub(crate) fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
     let facts = subject.facts;
     let found = facts.nccl_settings.iter().find(|setting| setting.name == name);
     match (found, facts.nccl_settings_unread.first()) {
@@ -35,13 +35,13 @@ pub fn setting<'a>(subject: &Subject<'a>, name: &str) -> Setting<'a> {
 }
 
 /// A setting's value for NCCL in a job: the target's overrides the image's.
-pub enum Set {
+pub(crate) enum Set {
     Unset,
     To { value: String, from: String },
     Unknown(Outcome),
 }
 
-pub fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set {
+pub(crate) fn effective(facts: &ImageFacts, target: &Target, name: &str) -> Set {
     if let Some(value) = target.nccl_preset(name) {
         return Set::To { value: value.to_owned(), from: format!("preset of {}", target.id) };
     }
@@ -69,7 +69,7 @@ fn take_out(setting: &NcclSetting) -> String {
     }
 }
 
-pub fn ib_enabled(subject: &Subject<'_>) -> Outcome {
+pub(crate) fn ib_enabled(subject: &Subject<'_>) -> Outcome {
     match setting(subject, "NCCL_IB_DISABLE") {
         Setting::Unknown(outcome) => return outcome,
         Setting::Set(setting) if parse_number(&setting.value).is_some_and(|value| value != 0) => {
@@ -95,7 +95,7 @@ pub fn ib_enabled(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn ib_hca(subject: &Subject<'_>) -> Outcome {
+pub(crate) fn ib_hca(subject: &Subject<'_>) -> Outcome {
     const NAME: &str = "NCCL_IB_HCA";
     let set = match setting(subject, NAME) {
         Setting::Unknown(outcome) => return outcome,
@@ -123,7 +123,7 @@ pub fn ib_hca(subject: &Subject<'_>) -> Outcome {
     .remedy(remedy)
 }
 
-pub fn gid_index(subject: &Subject<'_>) -> Outcome {
+pub(crate) fn gid_index(subject: &Subject<'_>) -> Outcome {
     let set = match setting(subject, GID_INDEX) {
         Setting::Unknown(outcome) => return outcome,
         Setting::Set(setting) => Some(setting),
@@ -204,7 +204,7 @@ fn index_of_nccl(subject: &Subject<'_>, set: Option<&NcclSetting>, fabric: &GidR
     }
 }
 
-pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
+pub(crate) fn socket_ifname(subject: &Subject<'_>) -> Outcome {
     const NAME: &str = "NCCL_SOCKET_IFNAME";
     let set = match setting(subject, NAME) {
         Setting::Unknown(outcome) => return outcome,
@@ -236,7 +236,7 @@ pub fn socket_ifname(subject: &Subject<'_>) -> Outcome {
 
 /// Settings in the image that do nothing in the target's jobs: those that the platform sets to another value, and those
 /// that it documents as having no effect.
-pub fn platform_settings(subject: &Subject<'_>) -> Outcome {
+pub(crate) fn platform_settings(subject: &Subject<'_>) -> Outcome {
     let (facts, target) = (subject.facts, subject.target);
     if target.nccl_presets.is_empty() && target.nccl_without_effect.is_empty() {
         return Outcome::skip(format!("{} sets no variable of NCCL", target.title));

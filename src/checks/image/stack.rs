@@ -5,7 +5,7 @@ use super::subject::Subject;
 use crate::checks::Outcome;
 use crate::versions::parse_cuda_version;
 
-pub fn image_config(subject: &Subject<'_>) -> Outcome {
+pub(super) fn image_config(subject: &Subject<'_>) -> Outcome {
     if subject.facts.config.missing {
         if subject.facts.image.reference.starts_with("rootfs:") {
             return Outcome::unknown("a root directory has no config: environment, user and entrypoint are unknown")
@@ -17,7 +17,7 @@ pub fn image_config(subject: &Subject<'_>) -> Outcome {
     Outcome::pass("the image has a config")
 }
 
-pub fn platform(subject: &Subject<'_>) -> Outcome {
+pub(super) fn platform(subject: &Subject<'_>) -> Outcome {
     let image = &subject.facts.image;
     let platform = format!("{}/{}", image.os, image.architecture);
     match platform.as_str() {
@@ -27,7 +27,7 @@ pub fn platform(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
+pub(super) fn distro_listed(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let fabric = subject.target.fabric;
     let architecture = &facts.image.architecture;
@@ -49,7 +49,7 @@ pub fn distro_listed(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn cuda_version(subject: &Subject<'_>) -> Outcome {
+pub(super) fn cuda_version(subject: &Subject<'_>) -> Outcome {
     let Some(minimum) = subject.target.minimum_cuda else {
         return Outcome::skip(format!("{} states no minimum", subject.target.title));
     };
@@ -80,7 +80,7 @@ pub fn cuda_version(subject: &Subject<'_>) -> Outcome {
     outcome.evidence(evidence)
 }
 
-pub fn python3(subject: &Subject<'_>) -> Outcome {
+pub(super) fn python3(subject: &Subject<'_>) -> Outcome {
     match &subject.facts.python3 {
         Some(python) => Outcome::pass(match &python.version {
             Some(version) => format!("python {version} ({})", python.path),

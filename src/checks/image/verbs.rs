@@ -7,7 +7,7 @@ use crate::facts::{VerbsLibrary, VerbsPlace};
 use crate::plan::userspace::other_builds;
 use crate::shell::shell_quote;
 
-pub fn libibverbs(subject: &Subject<'_>) -> Outcome {
+pub(super) fn libibverbs(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
     match verbs.loaded() {
         Some(library) => Outcome::pass(format!("the loader finds {}", library.path)).evidence(describe(library)),
@@ -51,7 +51,7 @@ fn describe(library: &VerbsLibrary) -> Option<String> {
     library.package.as_ref().map(|package| format!("{} belongs to package {package}", library.path))
 }
 
-pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
+pub(super) fn rdma_provider(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
     let driver = subject.target.fabric.driver;
     let Some(library) = verbs.loaded() else {
@@ -104,7 +104,7 @@ pub fn rdma_provider(subject: &Subject<'_>) -> Outcome {
     }
 }
 
-pub fn one_build(subject: &Subject<'_>) -> Outcome {
+pub(super) fn one_build(subject: &Subject<'_>) -> Outcome {
     let (facts, driver) = (subject.facts, subject.target.fabric.driver);
     let Some(library) = facts.verbs.loaded() else {
         return Outcome::skip("there is no libibverbs");
@@ -127,7 +127,7 @@ pub fn one_build(subject: &Subject<'_>) -> Outcome {
     Outcome::pass(format!("libibverbs, its {driver} provider and their tools are {}", package.version))
 }
 
-pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
+pub(super) fn vendor_build(subject: &Subject<'_>) -> Outcome {
     let (facts, fabric) = (subject.facts, subject.target.fabric);
     let Some(published_version) = fabric.published_version else {
         return Outcome::skip(format!("{} has no build besides the distribution's", fabric.title));
@@ -159,7 +159,7 @@ pub fn vendor_build(subject: &Subject<'_>) -> Outcome {
     .remedy(rebuild(subject))
 }
 
-pub fn same_library(subject: &Subject<'_>) -> Outcome {
+pub(super) fn same_library(subject: &Subject<'_>) -> Outcome {
     let facts = subject.facts;
     let verbs = &facts.verbs;
     let driver = subject.target.fabric.driver;
@@ -209,7 +209,7 @@ pub fn same_library(subject: &Subject<'_>) -> Outcome {
     worst.unwrap_or_else(|| Outcome::pass(versioned.path.clone()))
 }
 
-pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
+pub(super) fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
     let driver = subject.target.fabric.driver;
     let without: Vec<String> = verbs
@@ -226,7 +226,7 @@ pub fn bundled_libraries(subject: &Subject<'_>) -> Outcome {
     Outcome::warn(format!("programs that open it find no {driver} device: {}", abbreviate(&without))).evidence(without)
 }
 
-pub fn driver_files(subject: &Subject<'_>) -> Outcome {
+pub(super) fn driver_files(subject: &Subject<'_>) -> Outcome {
     let verbs = &subject.facts.verbs;
     let dangling: Vec<String> = verbs
         .driver_files

@@ -14,7 +14,7 @@ pub const WARN_BELOW: f64 = 0.85;
 /// two figures differ) is 0.56.
 pub const FAIL_BELOW: f64 = 0.6;
 
-pub fn bandwidth(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+pub(super) fn bandwidth(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let name = subject.chosen.instance.name;
     let measured = match subject.measured {
         Measured::NotAsked => return None,
@@ -99,7 +99,7 @@ const LINE_RATE_SLACK: f64 = 1.05;
 /// exceed what the host's NICs receive. (The bus bandwidth is that bound for a ring only; a tree over two hosts moves less than
 /// a ring does.) Within one host nothing has to pass a NIC. A type may be allowed more than its figure for a short time, and
 /// TCP over the same NICs has the same bound: what is beyond shows another way, or hosts that are one, and is a warning.
-pub fn line_rate(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+pub(super) fn line_rate(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let Measured::Largest(measured) = subject.measured else { return None };
     let name = subject.chosen.instance.name;
     if measured.layout.hosts < 2 {

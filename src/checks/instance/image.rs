@@ -6,7 +6,7 @@ use crate::checks::image::settings::{MOST_DEVICES, Set, effective};
 use crate::diagnosis::Fault;
 use crate::nccl_settings::InterfaceFilter;
 
-pub fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+pub(super) fn listed(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let (name, title) = (subject.chosen.instance.name, &subject.target.title);
     let Some(source) = subject.target.sources.instances else {
         return Some(Outcome::skip(format!("no document lists the types that have eRDMA on {title}")));
@@ -32,7 +32,7 @@ const VENDOR_IMAGE: &str = "egs/erdma";
 /// The generation of GPU instances that it is for (the image's page).
 const VENDOR_IMAGE_GENERATION: u32 = 8;
 
-pub fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+pub(super) fn image(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let image = subject.facts.map(|facts| &facts.image);
     if image.is_none() && subject.image_name.is_none() {
         return None;
@@ -67,7 +67,7 @@ fn is_vendors(name: &str) -> bool {
 }
 
 /// A filter that matches only some of the type's devices leaves the bandwidth of the others unused.
-pub fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+pub(super) fn devices(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     const NAME: &str = "NCCL_IB_HCA";
     let facts = subject.facts?;
     let name = subject.chosen.instance.name;

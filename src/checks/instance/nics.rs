@@ -4,7 +4,7 @@ use super::InstanceSubject;
 use crate::checks::Outcome;
 use crate::checks::host::judge_nic_count;
 
-pub fn count(subject: &InstanceSubject<'_>) -> Option<Outcome> {
+pub(super) fn count(subject: &InstanceSubject<'_>) -> Option<Outcome> {
     let run = subject.run?;
     let instance = subject.chosen.instance;
     let Some(nics) = instance.nics else {

@@ -10,7 +10,7 @@ fn words(message: &str) -> String {
     message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("(no message)").to_owned()
 }
 
-pub fn container_start(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn container_start(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     match &run.ending {
         Ending::NotStarted { cause, message } => return not_started(subject, *cause, message),
@@ -148,7 +148,7 @@ pub(super) fn agent_does_not_load(last_lines: &[String]) -> Option<Outcome> {
     )
 }
 
-pub fn network_mode(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn network_mode(subject: &RunSubject<'_>) -> Judged {
     subject.started()?;
     let network = subject.run.launch.network.as_str();
     if network.is_empty() {

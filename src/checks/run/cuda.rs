@@ -130,7 +130,7 @@ fn blame_for(origin: Option<Origin>) -> Fault {
     }
 }
 
-pub fn gpu_visible(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn gpu_visible(subject: &RunSubject<'_>) -> Judged {
     let probe = probe(subject)?;
     if !probe.gpus.is_empty() {
         let mut names: Vec<&str> = probe.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
@@ -194,7 +194,7 @@ fn hides_all(value: &str) -> bool {
     matches!(value.trim(), "" | "void" | "none" | "-1" | "NoDevFiles")
 }
 
-pub fn cuda_library(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn cuda_library(subject: &RunSubject<'_>) -> Judged {
     let probe = probe(subject)?;
     let stub = |path: &str| {
         Outcome::fail(format!("the loader finds the CUDA toolkit's stub, which works with no GPU: {path}"))
@@ -270,7 +270,7 @@ fn missing(subject: &RunSubject<'_>) -> Judged {
         .blame(Fault::Host))
 }
 
-pub fn driver_version(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn driver_version(subject: &RunSubject<'_>) -> Judged {
     let probe = probe(subject)?;
     if let Some(cause) = subject.cause(&[CauseId::DriverTooOld, CauseId::CudaForwardCompat]) {
         return Ok(super::failed_by(cause));

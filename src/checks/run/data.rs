@@ -6,7 +6,7 @@ use crate::diagnosis::{CauseId, Fault, GpuDirect};
 use crate::facts::run::{AgentEnding, DataType, Ending, Measured, Placement, Row, RunFacts, WrongElement};
 
 /// Every measurement with its row, in the order in which they were made.
-pub fn measurements(run: &RunFacts) -> impl Iterator<Item = (&Row, Placement, &Measured)> {
+pub(super) fn measurements(run: &RunFacts) -> impl Iterator<Item = (&Row, Placement, &Measured)> {
     run.rows
         .iter()
         .flat_map(|row| [(row, Placement::OutOfPlace, &row.out_of_place), (row, Placement::InPlace, &row.in_place)])
@@ -72,7 +72,7 @@ fn say_element(row: &Row, placement: Placement, element: &WrongElement) -> Strin
     )
 }
 
-pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn data_correct(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     let wrong = wrong_results(run);
@@ -121,7 +121,7 @@ pub fn data_correct(subject: &RunSubject<'_>) -> Judged {
     Ok(Outcome::pass(format!("{}, every element correct", count(measurements(run).count(), "result"))))
 }
 
-pub fn bandwidth(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn bandwidth(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     let minimum = subject.options.min_busbw_gb_per_s;

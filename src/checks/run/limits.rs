@@ -19,7 +19,7 @@ const NO_MEMORY: [&str; 5] = [
 /// SIGBUS: the way in which a process learns that `/dev/shm` was full when it touched a page of it.
 const SIGBUS: i32 = 7;
 
-pub fn memlock(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn memlock(subject: &RunSubject<'_>) -> Judged {
     let environment = subject.environment()?;
     let line = subject.warned(&NO_MEMORY);
     let cause = subject.cause(&[CauseId::MemlockLow]);
@@ -49,7 +49,7 @@ pub fn memlock(subject: &RunSubject<'_>) -> Judged {
     }
 }
 
-pub fn shm_size(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn shm_size(subject: &RunSubject<'_>) -> Judged {
     let environment = subject.environment()?;
     let remedy = "docker run --ipc host, or --shm-size 8g (in Kubernetes: an emptyDir of medium Memory on /dev/shm)";
     let has = match environment.shm {

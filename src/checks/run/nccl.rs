@@ -62,7 +62,7 @@ fn skew_line(run: &RunFacts) -> Option<(u32, String)> {
     })
 }
 
-pub fn nccl_loaded(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn nccl_loaded(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     for failed in &run.failures {
@@ -151,7 +151,7 @@ fn missing(subject: &RunSubject<'_>, library: &str, detail: &str) -> Outcome {
     }
 }
 
-pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     let versions = by(run, version_of_rank);
@@ -191,7 +191,7 @@ pub fn nccl_loaded_version(subject: &RunSubject<'_>) -> Judged {
     })
 }
 
-pub fn nccl_same_everywhere(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn nccl_same_everywhere(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     if let Some(outcome) = skew_between_ranks(subject) {

@@ -96,7 +96,7 @@ pub fn first_failure(run: &RunFacts) -> Option<&RankFailure> {
     run.failures.iter().min_by_key(|failed| distance(&failed.failure))
 }
 
-pub fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn ranks_complete(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     subject.started()?;
     if run.ending == (Ending::Agent { ending: AgentEnding::Interrupted }) {

@@ -26,7 +26,7 @@ fn got_devices(run: &RunFacts) -> bool {
         || nodes.into_iter().any(|node| node.error.is_none() && is_uverbs(&node.path))
 }
 
-pub fn rdma_used(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn rdma_used(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     let required = subject.options.require_rdma;
     subject.started()?;
@@ -195,7 +195,7 @@ fn not_permitted(environment: &EnvironmentFacts, devices: &[&RdmaDevice]) -> Opt
     None
 }
 
-pub fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn rdma_devices(subject: &RunSubject<'_>) -> Judged {
     let environment = subject.environment()?;
     let fabric = subject.target.fabric;
     let run = subject.run;
@@ -261,7 +261,7 @@ fn ports_down(devices: &[&RdmaDevice], environment: &EnvironmentFacts) -> Option
     )
 }
 
-pub fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn gpu_direct(subject: &RunSubject<'_>) -> Judged {
     let evidence = subject.evidence()?;
     match rdma_use(subject.run) {
         RdmaUse::NotExercised => return Ok(Outcome::skip("RDMA was not exercised")),

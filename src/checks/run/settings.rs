@@ -7,7 +7,7 @@ use crate::facts::run::{EnvironmentFacts, Origin, RunFacts, Variable};
 use crate::nccl_settings::{parse_conf, parse_number};
 
 /// Who set a variable, for people.
-pub fn origin_word(origin: Origin) -> &'static str {
+pub(super) fn origin_word(origin: Origin) -> &'static str {
     match origin {
         Origin::Image => "image",
         Origin::Preset => "target",
@@ -92,7 +92,7 @@ fn switches_off(name: &str, value: &str) -> bool {
     }
 }
 
-pub fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
+pub(super) fn settings_in_effect(subject: &RunSubject<'_>) -> Judged {
     let run = subject.run;
     let environment = subject.environment()?;
     let all = in_effect(run);

@@ -95,7 +95,7 @@ fn worst(exits: impl IntoIterator<Item = Exit>) -> Exit {
     exits.into_iter().max_by_key(rank).unwrap_or(Exit::Ok)
 }
 
-pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if !args.tags.is_empty() {
         let hint = "omit -t: each recipe has its own name, to which --tag-prefix is prepended";
         return Err(CliError::Usage(format!("several images cannot have one name\n  {hint}")));

@@ -39,7 +39,7 @@ Exit code of several builds: 130 if interrupted, else the first of 1, 2, 4, 5 an
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct BuildArgs {
+pub(super) struct BuildArgs {
     /// Image in the daemon, or a recipe: its path, or the name of a shipped one (recipe:NAME if an image has the same
     /// name). Several recipes can be built at once; with --all, directories of recipes
     #[arg(value_name = "IMAGE|RECIPE", required_unless_present = "all")]
@@ -131,7 +131,7 @@ async fn open_workbench(args: &BuildArgs, request: SwapRequest, global: &Global)
     Workbench::open(&global.daemon(), request, args.options(), stop).await
 }
 
-pub fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) fn run(args: &BuildArgs, global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     if let Some(tag) = args.tags.iter().find(|tag| !can_be_given(tag)) {
         let hint = "a tag is lower case, such as registry.example.com/team/image:1.0";
         return Err(CliError::Usage(format!("{tag:?} is not a valid image name\n  {hint}")));

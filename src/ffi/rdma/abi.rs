@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
 /// Used only through a pointer from the library.
-pub type Opaque = c_void;
+pub(super) type Opaque = c_void;
 
 /// `struct ibv_device`, without what follows `dev_name`.
 #[repr(C)]
@@ -125,7 +125,7 @@ pub struct PortAttr {
 
 /// Room after a [`PortAttr`], for a library newer than this header.
 #[repr(C)]
-pub struct RoomyPortAttr {
+pub(super) struct RoomyPortAttr {
     pub known: PortAttr,
     pub room: [u8; 64],
 }
@@ -267,37 +267,37 @@ pub struct WorkCompletion {
 }
 
 /// Numbers of the header.
-pub mod number {
+pub(super) mod number {
     use std::ffi::c_int;
 
-    pub const TRANSPORT_IB: c_int = 0;
-    pub const TRANSPORT_IWARP: c_int = 1;
-    pub const QPT_RC: c_int = 2;
-    pub const QPS_INIT: c_int = 1;
-    pub const QPS_RTR: c_int = 2;
-    pub const QPS_RTS: c_int = 3;
-    pub const QP_STATE: c_int = 1;
-    pub const QP_ACCESS_FLAGS: c_int = 1 << 3;
-    pub const QP_PKEY_INDEX: c_int = 1 << 4;
-    pub const QP_PORT: c_int = 1 << 5;
-    pub const QP_AV: c_int = 1 << 7;
-    pub const QP_PATH_MTU: c_int = 1 << 8;
-    pub const QP_TIMEOUT: c_int = 1 << 9;
-    pub const QP_RETRY_CNT: c_int = 1 << 10;
-    pub const QP_RNR_RETRY: c_int = 1 << 11;
-    pub const QP_RQ_PSN: c_int = 1 << 12;
-    pub const QP_MAX_QP_RD_ATOMIC: c_int = 1 << 13;
-    pub const QP_MIN_RNR_TIMER: c_int = 1 << 15;
-    pub const QP_SQ_PSN: c_int = 1 << 16;
-    pub const QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
-    pub const QP_DEST_QPN: c_int = 1 << 20;
-    pub const ACCESS_LOCAL_WRITE: c_int = 1;
-    pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
-    pub const WR_RDMA_WRITE: c_int = 0;
-    pub const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
-    pub const SEND_SIGNALED: u32 = 1 << 1;
-    pub const WC_SUCCESS: c_int = 0;
-    pub const WC_RECV_RDMA_WITH_IMM: c_int = 129;
+    pub(crate) const TRANSPORT_IB: c_int = 0;
+    pub(crate) const TRANSPORT_IWARP: c_int = 1;
+    pub(crate) const QPT_RC: c_int = 2;
+    pub(crate) const QPS_INIT: c_int = 1;
+    pub(crate) const QPS_RTR: c_int = 2;
+    pub(crate) const QPS_RTS: c_int = 3;
+    pub(crate) const QP_STATE: c_int = 1;
+    pub(crate) const QP_ACCESS_FLAGS: c_int = 1 << 3;
+    pub(crate) const QP_PKEY_INDEX: c_int = 1 << 4;
+    pub(crate) const QP_PORT: c_int = 1 << 5;
+    pub(crate) const QP_AV: c_int = 1 << 7;
+    pub(crate) const QP_PATH_MTU: c_int = 1 << 8;
+    pub(crate) const QP_TIMEOUT: c_int = 1 << 9;
+    pub(crate) const QP_RETRY_CNT: c_int = 1 << 10;
+    pub(crate) const QP_RNR_RETRY: c_int = 1 << 11;
+    pub(crate) const QP_RQ_PSN: c_int = 1 << 12;
+    pub(crate) const QP_MAX_QP_RD_ATOMIC: c_int = 1 << 13;
+    pub(crate) const QP_MIN_RNR_TIMER: c_int = 1 << 15;
+    pub(crate) const QP_SQ_PSN: c_int = 1 << 16;
+    pub(crate) const QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
+    pub(crate) const QP_DEST_QPN: c_int = 1 << 20;
+    pub(crate) const ACCESS_LOCAL_WRITE: c_int = 1;
+    pub(crate) const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+    pub(crate) const WR_RDMA_WRITE: c_int = 0;
+    pub(crate) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
+    pub(crate) const SEND_SIGNALED: u32 = 1 << 1;
+    pub(crate) const WC_SUCCESS: c_int = 0;
+    pub(crate) const WC_RECV_RDMA_WITH_IMM: c_int = 129;
     pub const WC_RETRY_EXC_ERR: c_int = 12;
     pub const PORT_ACTIVE: c_int = 4;
     pub const LINK_LAYER_INFINIBAND: u8 = 1;

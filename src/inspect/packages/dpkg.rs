@@ -18,19 +18,19 @@ const ARCHITECTURES: &str = "var/lib/dpkg/arch";
 const DIVERSIONS: &str = "var/lib/dpkg/diversions";
 
 /// Whether the content of a path is needed here.
-pub fn wants(path: &str) -> bool {
+pub(super) fn wants(path: &str) -> bool {
     [STATUS, ARCHITECTURES, DIVERSIONS].contains(&path)
         || path.strip_prefix("var/lib/dpkg/status.d/").is_some_and(|name| !name.contains('/'))
         || path.strip_prefix("var/lib/dpkg/info/").is_some_and(|name| name.ends_with(".list"))
 }
 
 /// Reads `status`. `None`: the file does not exist.
-pub fn load_status(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
+pub(super) fn load_status(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
     fs.exists(STATUS).then(|| parse_database(fs, STATUS)).transpose()
 }
 
 /// Reads `status.d`. `None`: the directory is missing or empty.
-pub fn load_status_d(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
+pub(super) fn load_status_d(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> {
     let names = fs.list(STATUS_D);
     let mut list = Vec::new();
     for name in names.iter().filter(|name| !name.ends_with(CHECKSUMS)) {
@@ -40,7 +40,7 @@ pub fn load_status_d(fs: &RootFs) -> Result<Option<Vec<Package>>, InspectError> 
 }
 
 /// The architectures that dpkg may install besides its own, which stands first in its list.
-pub fn load_foreign_architectures(fs: &RootFs) -> Vec<String> {
+pub(super) fn load_foreign_architectures(fs: &RootFs) -> Vec<String> {
     let text = fs.text(ARCHITECTURES).unwrap_or_default();
     text.lines().map(str::trim).filter(|line| !line.is_empty()).skip(1).map(str::to_owned).collect()
 }
@@ -230,7 +230,7 @@ impl<'a> Candidates<'a> {
 }
 
 /// Calls `visit` with every installed package and each path in its file list.
-pub fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) {
+pub(super) fn for_each_owned(fs: &RootFs, packages: &PackageFacts, visit: Visitor<'_>) {
     let diversions = parse_diversions(&fs.text(DIVERSIONS).unwrap_or_default());
     for list in fs.list(INFO) {
         let Some(package) = list.strip_suffix(".list") else {

@@ -37,7 +37,7 @@ pub enum Phase {
 /// A network of NCCL that is ibverbs: its own `IB`, or HPC-X's `IBext`, `IBext_v8`, ….
 ///
 /// `UCX` is not in it, as it may choose TCP; nor is a plugin for another fabric (`AWS Libfabric`).
-pub fn is_verbs_network(name: &str) -> bool {
+pub(super) fn is_verbs_network(name: &str) -> bool {
     name == "IB" || name.starts_with("IBext")
 }
 

@@ -27,7 +27,7 @@ const OFF_PAGE: u8 = 3;
 ///
 /// # Errors
 /// A database that is cut off, damaged, encrypted, or not a hash.
-pub fn visit_headers(database: &[u8], visit: Visit<'_>) -> Result<(), RpmError> {
+pub(super) fn visit_headers(database: &[u8], visit: Visit<'_>) -> Result<(), RpmError> {
     let mut file = File::open(database)?;
     let mut packages = 0_u32;
     for number in 1..file.pages {

@@ -1,19 +1,19 @@
 //! Reads numbers from untrusted bytes: an offset out of range is `None`, never a panic.
 
 /// `length` bytes from `at` on.
-pub fn slice(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
+pub(super) fn slice(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(length)?)
 }
 
 /// A number in the byte order of the machine that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(super) enum Order {
     Little,
     Big,
 }
 
 impl Order {
-    pub fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
+    pub(super) fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = slice(bytes, at, 2)?.try_into().ok()?;
         Some(match self {
             Order::Little => u16::from_le_bytes(bytes),
@@ -21,7 +21,7 @@ impl Order {
         })
     }
 
-    pub fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
+    pub(super) fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let bytes = slice(bytes, at, 4)?.try_into().ok()?;
         Some(match self {
             Order::Little => u32::from_le_bytes(bytes),
@@ -30,7 +30,7 @@ impl Order {
     }
 
     /// A number as an index; `None` also if it does not fit `usize`.
-    pub fn index(self, bytes: &[u8], at: usize) -> Option<usize> {
+    pub(super) fn index(self, bytes: &[u8], at: usize) -> Option<usize> {
         self.u32(bytes, at).and_then(|number| usize::try_from(number).ok())
     }
 }
@@ -38,15 +38,15 @@ impl Order {
 /// The pages of a database that were read. A sound database refers to each page once, so a walk never reads more than the
 /// file's length.
 #[derive(Debug)]
-pub struct Visited(Vec<bool>);
+pub(super) struct Visited(Vec<bool>);
 
 impl Visited {
-    pub fn of(pages: usize) -> Visited {
+    pub(super) fn of(pages: usize) -> Visited {
         Visited(vec![false; pages])
     }
 
     /// Whether the page exists and is seen for the first time.
-    pub fn first(&mut self, page: usize) -> bool {
+    pub(super) fn first(&mut self, page: usize) -> bool {
         self.0.get_mut(page).is_some_and(|seen| !std::mem::replace(seen, true))
     }
 }

@@ -23,7 +23,7 @@ const BLOB_TAIL_BYTES: usize = 12;
 ///
 /// # Errors
 /// A database that is cut off, damaged, or of a newer version.
-pub fn visit_headers(database: &[u8], visit: Visit<'_>) -> Result<(), RpmError> {
+pub(super) fn visit_headers(database: &[u8], visit: Visit<'_>) -> Result<(), RpmError> {
     let number = |at| Order::Little.u32(database, at);
     if database.get(..4) != Some(MAGIC) {
         return Err(RpmError::NotADatabase("ndb"));

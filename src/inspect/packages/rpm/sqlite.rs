@@ -26,7 +26,7 @@ const TABLE_LEAF: u8 = 0x0d;
 
 /// The files of one database.
 #[derive(Debug, Default)]
-pub struct Files<'a> {
+pub(super) struct Files<'a> {
     pub database: &'a [u8],
     pub wal: &'a [u8],
     pub journal: &'a [u8],
@@ -36,7 +36,7 @@ pub struct Files<'a> {
 ///
 /// # Errors
 /// A database that is cut off, damaged, in the middle of a transaction, or without the table.
-pub fn visit_headers(files: &Files<'_>, visit: Visit<'_>) -> Result<(), RpmError> {
+pub(super) fn visit_headers(files: &Files<'_>, visit: Visit<'_>) -> Result<(), RpmError> {
     if files.journal.starts_with(JOURNAL_MAGIC) {
         return Err(RpmError::Unsupported("a transaction that was never finished"));
     }

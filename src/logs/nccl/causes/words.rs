@@ -13,7 +13,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    pub fn fit(&self, line: &str) -> bool {
+    pub(super) fn fit(&self, line: &str) -> bool {
         self.marks.iter().any(|marks| marks.iter().all(|mark| line.contains(mark)))
     }
 }
